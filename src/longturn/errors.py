@@ -1,0 +1,83 @@
+"""Every exception that Longturn raises on purpose, in one tree.
+
+    LongturnError
+    ├── ConfigError            a setting that cannot work (sizes, folders, names)
+    │   └── ModelError         a model that cannot be found, loaded or served
+    ├── RequestError           a request that is refused; carries an HTTP status and OpenAI's `type`, `param`, `code`
+    │   ├── PromptTooLong      prompt and output do not fit the model's context
+    │   ├── UnknownModel       no model of that name is served here
+    │   └── QueueFull          too many requests are waiting; try again after `retry_after` seconds
+    ├── LedgerError            counts that do not add up, or a book that cannot be read
+    ├── StoreError             a page store that cannot be opened or used
+    └── CacheCorruption        an invariant of the cache is broken (a bug: report it)
+
+A failing tier is never an exception on the way of a request: it is a miss. Each message says what to do next.
+"""
+
+from __future__ import annotations
+
+
+class LongturnError(Exception):
+    """Root of the tree."""
+
+
+class ConfigError(LongturnError):
+    """A setting that cannot work."""
+
+
+class ModelError(ConfigError):
+    """A model that cannot be found, loaded or served."""
+
+
+class RequestError(LongturnError):
+    """A request that is refused before anything is computed.
+
+    `status` is the HTTP status, `kind`, `param` and `code` are the fields of OpenAI's error object.
+    """
+
+    status = 400
+    kind = "invalid_request_error"
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class PromptTooLong(RequestError):
+    """Prompt and requested output do not fit the model's context or the device pool."""
+
+    def __init__(self, message: str, *, param: str | None = "messages") -> None:
+        super().__init__(message, param=param, code="context_length_exceeded")
+
+
+class UnknownModel(RequestError):
+    """No model of that name is served here."""
+
+    status = 404
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model", code="model_not_found")
+
+
+class QueueFull(RequestError):
+    """Too many requests are waiting. `retry_after` is in whole seconds."""
+
+    status = 429
+    kind = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message, code="queue_full")
+        self.retry_after = retry_after
+
+
+class LedgerError(LongturnError):
+    """Counts that do not add up, or a book that cannot be read."""
+
+
+class StoreError(LongturnError):
+    """A page store that cannot be opened or used."""
+
+
+class CacheCorruption(LongturnError):
+    """An invariant of the cache is broken. This is a bug in Longturn: please report it with the message."""
