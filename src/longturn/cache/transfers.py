@@ -1,0 +1,58 @@
+"""Moves of pages between tiers, as data. The cache lists them, the engine carries them out in that order.
+
+Pages travel as bytes; only the engine knows what is in them. Slots named by a `Save` are read before anything else is
+written to them, because transfers run before the next step of the model and in the order they were listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from longturn.cache.slots import Runs
+
+if TYPE_CHECKING:
+    from longturn.cache.contract import Allocation
+
+
+@dataclass(frozen=True, eq=False)
+class Save:
+    """Copy pages from the device (`runs`, page_size slots each) to the stores named in `tiers`."""
+
+    keys: list[bytes]
+    runs: Runs
+    tiers: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """Copy pages from `tier` into device slots.
+
+    Of all tokens of the pages, the first `skip` are left out (the device has them) and then `len(runs)` are taken.
+    `first` is the position of the first token that is written.
+    """
+
+    keys: list[bytes]
+    tier: str
+    runs: Runs
+    skip: int
+    first: int
+    allocation: Allocation = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """Copy pages from disk to host memory, while the request that wants them waits in the queue."""
+
+    keys: list[bytes]
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    """Delete pages from host memory; with `to_disk` they are copied there first."""
+
+    keys: list[bytes]
+    to_disk: bool = False
+
+
+Transfer = Save | Load | Fetch | Drop

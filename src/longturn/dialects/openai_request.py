@@ -1,0 +1,280 @@
+"""Requests of OpenAI Chat Completions and Completions, with the extensions that vLLM's and llama.cpp's users expect.
+
+Types are checked here; ranges by the engine's sampling parameters, which are the same for every dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import from_json
+
+from longturn.dialects.openai_messages import Message, Tool, ToolChoice, Wire
+from longturn.errors import RequestError
+
+# Left unanswered these would change what the client believes it gets, so they are refused instead of ignored.
+UNSUPPORTED = {
+    "functions": "send the functions as tools",
+    "function_call": "use tool_choice",
+    "audio": "this server answers in text only",
+    "suffix": "put the text into prompt",
+    "prompt_logprobs": "only the answer's logprobs are available",
+    "use_beam_search": "use n with temperature",
+    "guided_json": "constrained output is not supported yet",
+    "guided_regex": "constrained output is not supported yet",
+    "guided_choice": "constrained output is not supported yet",
+    "guided_grammar": "constrained output is not supported yet",
+    "structured_outputs": "constrained output is not supported yet",
+    "grammar": "constrained output is not supported yet",
+    "json_schema": "constrained output is not supported yet",
+}
+
+
+def _strings(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _token_keys(value: object) -> object:
+    """JSON objects have string keys only: turn token ids back into numbers."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return {int(token): bias for token, bias in value.items()}
+    except ValueError:
+        raise ValueError('keys must be token ids, such as "1234"') from None
+
+
+def _text_only(value: object) -> object:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind in ("json_object", "json_schema"):
+        raise ValueError(f"type {kind!r} is not supported yet: ask for JSON in the prompt and check the answer")
+    if kind != "text":
+        raise ValueError('use {"type": "text"}')
+    return value
+
+
+def _prompts(value: object) -> object:
+    """Each of the four shapes of a prompt as a list of prompts."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and value:
+        if all(type(item) is int for item in value):
+            return [value]
+        if all(isinstance(item, str) for item in value):
+            return value
+        if all(isinstance(item, list) and item and all(type(token) is int for token in item) for item in value):
+            return value
+    raise ValueError("give a string, a list of strings, a list of token ids or a list of such lists, none empty")
+
+
+class StreamOptions(Wire):
+    """What a stream should contain beside the answer."""
+
+    include_usage: bool | None = None
+
+
+class GenerationRequest(Wire):
+    """What both endpoints share. A field that is None was not sent."""
+
+    model: str
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: Annotated[list[str], BeforeValidator(_strings)] | None = None
+    stop_token_ids: list[int] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: Annotated[dict[int, float], BeforeValidator(_token_keys)] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    session: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    priority: int | None = None
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, value: Any) -> Any:
+        for name, advice in UNSUPPORTED.items():
+            if isinstance(value, Mapping) and value.get(name) not in (None, False):
+                raise RequestError(f"{name} is not supported: {advice}.", param=name)
+        return value
+
+    @model_validator(mode="after")
+    def _stream_options_need_stream(self) -> GenerationRequest:
+        if self.stream_options is not None and not self.stream:
+            raise RequestError("stream_options is only allowed with stream: true.", param="stream_options")
+        return self
+
+    @property
+    def choices(self) -> int:
+        """How many answers are wanted for each prompt."""
+        return self.n or 1
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def sampling(self) -> dict[str, Any]:
+        """Keyword arguments for the engine's SamplingParams: what the client sent, types right, ranges unchecked."""
+        sent = {name: getattr(self, name) for name in SAMPLING if getattr(self, name) is not None}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in sent.items()}
+
+
+SAMPLING = (
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "ignore_eos",
+    "min_tokens",
+)
+
+
+class ChatRequest(GenerationRequest):
+    """POST /v1/chat/completions."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Annotated[dict[str, Any], BeforeValidator(_text_only)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise RequestError("top_logprobs is only allowed with logprobs: true.", param="top_logprobs")
+        choice = self.tool_choice
+        names = [tool.function.name for tool in self.tools or ()]
+        if choice and choice.mode == "required" and not names:
+            raise RequestError('tool_choice "required" needs tools: send at least one.', param="tool_choice")
+        if choice and choice.mode == "named" and choice.name not in names:
+            raise RequestError(f"tool_choice names {choice.name!r}, which is not among the tools.", param="tool_choice")
+        return self
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether the model is shown tools, and its answer is searched for tool calls."""
+        return bool(self.tools) and not (self.tool_choice and self.tool_choice.mode == "none")
+
+    def sampling(self) -> dict[str, Any]:
+        """As the base says; the newer name of max_tokens wins, logprobs become the number of alternatives."""
+        kwargs = super().sampling()
+        if self.max_completion_tokens is not None:
+            kwargs["max_tokens"] = self.max_completion_tokens
+        if self.logprobs:
+            kwargs["logprobs"] = self.top_logprobs or 0
+        return kwargs
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        """The messages for `apply_chat_template`."""
+        return [message.for_template() for message in self.messages]
+
+    def template_tools(self) -> list[dict[str, Any]] | None:
+        """The tools for `apply_chat_template`, or None where none are shown."""
+        return [tool.for_template() for tool in self.tools or ()] if self.uses_tools else None
+
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions. `prompt` is a list of prompts, each a string or a list of token ids."""
+
+    prompt: Annotated[list[Any], BeforeValidator(_prompts)]
+    logprobs: int | None = None
+    echo: bool | None = None
+    best_of: int | None = None
+
+    @model_validator(mode="after")
+    def _refuse_echo(self) -> CompletionRequest:
+        if self.echo:
+            raise RequestError("echo is not supported: put the prompt before the answer yourself.", param="echo")
+        if self.best_of not in (None, 1):
+            raise RequestError("best_of is not supported: ask for n answers and choose one.", param="best_of")
+        return self
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, each a text or token ids, in the order of the choices that answer them."""
+        return self.prompt
+
+    def sampling(self) -> dict[str, Any]:
+        """As the base says, with logprobs."""
+        kwargs = super().sampling()
+        if self.logprobs is not None:
+            kwargs["logprobs"] = self.logprobs
+        return kwargs
+
+
+def parse_chat(body: bytes | Mapping[str, Any]) -> ChatRequest:
+    """Parse a chat completion request. Raises RequestError with the offending `param` and one readable sentence."""
+    return _parse(ChatRequest, body)
+
+
+def parse_completion(body: bytes | Mapping[str, Any]) -> CompletionRequest:
+    """Parse a completion request. Raises RequestError with the offending `param` and one readable sentence."""
+    return _parse(CompletionRequest, body)
+
+
+R = TypeVar("R", bound=GenerationRequest)
+
+
+def _parse(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
+    if isinstance(body, bytes):
+        try:
+            body = from_json(body, allow_inf_nan=False)
+        except ValueError as error:
+            raise RequestError(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(body, Mapping):
+        raise RequestError("The body must be a JSON object.")
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise _readable(error) from None
+
+
+def _readable(error: ValidationError) -> RequestError:
+    """The first finding as one sentence. It names the type of what was sent, never the content."""
+    found = error.errors(include_url=False)[0]
+    param = ""
+    for step in found["loc"]:
+        param += f"[{step}]" if isinstance(step, int) else f".{step}" if param else step
+    if found["type"] == "missing":
+        message = f"{param} is missing: add it to the request."
+    elif found["type"] == "value_error":
+        message = f"{param}: {found['ctx']['error']}."
+    else:
+        message = f"{param}: {found['msg'].removeprefix('Input ')} (got {_json_type(found['input'])})."
+    return RequestError(message, param=param or None)
+
+
+def _json_type(value: object) -> str:
+    names = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), "null")

@@ -1,0 +1,47 @@
+"""OpenAI's usage object, both ways. Its prompt_tokens *include* the cached ones, as `logical` does.
+
+Stands apart from the requests so that who only reads usage does not load pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from longturn.ledger import RequestLine, TokenUse
+
+
+def usage(line: RequestLine) -> dict[str, Any]:
+    """The usage object of an answer: OpenAI's fields, all present, and the ledger's line under `longturn`."""
+    use = line.use
+    return {
+        "prompt_tokens": use.logical,
+        "completion_tokens": use.output,
+        "total_tokens": use.logical + use.output,
+        "prompt_tokens_details": {"cached_tokens": use.cached_total, "cache_write_tokens": use.written},
+        "completion_tokens_details": {"reasoning_tokens": use.reasoning},
+        "longturn": line.to_dict(),
+    }
+
+
+def use(usage: Mapping[str, Any]) -> TokenUse:
+    """The token counts in a usage object from any server that speaks this dialect.
+
+    Longturn's own carries the tiers; of others it is only known that the provider had the tokens cached. Raises
+    LedgerError when the counts do not add up.
+    """
+    line = usage.get("longturn")
+    if line is not None:
+        return TokenUse.from_dict(line)
+    prompt = usage.get("prompt_tokens_details") or {}
+    completion = usage.get("completion_tokens_details") or {}
+    logical = usage.get("prompt_tokens") or 0
+    cached = prompt.get("cached_tokens") or 0
+    return TokenUse(
+        logical=logical,
+        cached={"provider": cached},
+        computed=logical - cached,
+        output=usage.get("completion_tokens") or 0,
+        reasoning=completion.get("reasoning_tokens") or 0,
+        written=prompt.get("cache_write_tokens") or 0,
+    )

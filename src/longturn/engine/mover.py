@@ -1,0 +1,165 @@
+"""Carries out the transfers that a cache lists: bytes between the device pool, host memory and disk.
+
+Saves, loads and drops run at once, on the engine's thread; fetches run beside it while their request waits. A tier that
+fails is a miss: `carry_out` says how many leading pages arrived, and the cache deals with the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from longturn.cache import Drop, Fetch, Load, PrefixCache, Runs, Save, Transfer
+from longturn.store import PageStore
+
+PageBytes = npt.NDArray[np.uint8]
+log = logging.getLogger(__name__)
+
+
+class DevicePool(Protocol):
+    """The device memory that slots address, as pages of bytes."""
+
+    page_size: int
+    page_bytes: int
+
+    def read(self, runs: Runs) -> PageBytes:
+        """A copy of the whole pages that lie in `runs`: uint8 [n_pages, page_bytes]."""
+
+    def write(self, runs: Runs, pages: Sequence[PageBytes], skip: int) -> None:
+        """Write the tokens of `pages`, without the first `skip`, to the slots `runs` (as many as there are)."""
+
+
+@dataclass
+class Traffic:
+    """Bytes moved per link since the start."""
+
+    bytes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, link: str, n: int) -> None:
+        """Count `n` bytes on `link`."""
+        self.bytes[link] = self.bytes.get(link, 0) + n
+
+
+class Mover:
+    """Moves pages for one engine. `host` and `disk` may be absent."""
+
+    def __init__(self, pool: DevicePool, host: PageStore | None, disk: PageStore | None) -> None:
+        self.traffic = Traffic()
+        self._pool = pool
+        self._stores = {"host": host, "disk": disk}
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="longturn-fetch")
+        self._fetches: dict[Future[PageBytes], Fetch] = {}
+
+    def carry_out(self, cache: PrefixCache) -> None:
+        """Do all that `cache` has listed, in order, and report each."""
+        while transfers := cache.take_transfers():
+            for transfer in transfers:
+                cache.landed(transfer, self._move(transfer))
+
+    def start_fetch(self, cache: PrefixCache, fetch: Fetch) -> None:
+        """Begin to read pages from disk into host memory."""
+        self.carry_out(cache)
+        self._fetches[self._reader.submit(self._read_disk, fetch.keys)] = fetch
+
+    def finish_fetches(self, cache: PrefixCache, timeout: float = 0.0) -> bool:
+        """Report fetches that are done, waiting up to `timeout` seconds for one; True when any was."""
+        if timeout and self._fetches:
+            wait(self._fetches, timeout, return_when="FIRST_COMPLETED")
+        done = [future for future in self._fetches if future.done()]
+        for future in done:
+            fetch = self._fetches.pop(future)
+            cache.landed(fetch, self._to_host(fetch, future.result()))
+        return bool(done)
+
+    @property
+    def fetching(self) -> bool:
+        """Whether any fetch is under way."""
+        return bool(self._fetches)
+
+    def close(self) -> None:
+        """Wait for fetches under way and end the thread."""
+        self._reader.shutdown()
+
+    def _move(self, transfer: Transfer) -> int:
+        try:
+            match transfer:
+                case Save():
+                    return self._save(transfer)
+                case Load():
+                    return self._load(transfer)
+                case Drop():
+                    return self._drop(transfer)
+                case Fetch():
+                    return self._to_host(transfer, self._read_disk(transfer.keys))
+        except OSError as error:
+            log.warning("a %s of %d pages failed: %s", type(transfer).__name__, len(transfer.keys), error)
+            return 0
+
+    def _save(self, save: Save) -> int:
+        pages, landed = self._pool.read(save.runs), len(save.keys)
+        self.traffic.add("device-host", pages.nbytes)
+        for tier in save.tiers:
+            store = self._stores[tier]
+            assert store is not None
+            stored = store.put(save.keys, pages)
+            if tier == "host":
+                landed = stored
+            else:
+                self.traffic.add("host-disk", stored * self._pool.page_bytes)
+        return landed
+
+    def _load(self, load: Load) -> int:
+        store = self._stores[load.tier]
+        assert store is not None
+        pages = _leading(store.get(load.keys))
+        if pages:
+            n = min(len(pages) * self._pool.page_size - load.skip, len(load.runs))
+            self._pool.write(load.runs.slice(0, n), pages, load.skip)
+        n_bytes = len(pages) * self._pool.page_bytes
+        self.traffic.add("device-host", n_bytes)
+        if load.tier == "disk":
+            self.traffic.add("host-disk", n_bytes)
+        return len(pages)
+
+    def _read_disk(self, keys: list[bytes]) -> PageBytes:
+        """The leading pages that are whole: uint8 [n, page_bytes]. Runs beside the engine."""
+        disk = self._stores["disk"]
+        assert disk is not None
+        try:
+            pages = _leading(disk.get(keys))
+        except OSError as error:
+            log.warning("a fetch of %d pages failed: %s", len(keys), error)
+            pages = []
+        return np.stack(pages) if pages else np.empty((0, self._pool.page_bytes), np.uint8)
+
+    def _to_host(self, fetch: Fetch, pages: PageBytes) -> int:
+        host = self._stores["host"]
+        assert host is not None
+        self.traffic.add("host-disk", pages.nbytes)
+        return host.put(fetch.keys[: len(pages)], pages)
+
+    def _drop(self, drop: Drop) -> int:
+        host, disk = self._stores["host"], self._stores["disk"]
+        if host is None:
+            return len(drop.keys)
+        if drop.to_disk and disk is not None:
+            kept = [(key, page.copy()) for key, page in zip(drop.keys, host.get(drop.keys), strict=True) if page is not None]
+            if kept:
+                disk.put([key for key, _ in kept], np.stack([page for _, page in kept]))
+        host.delete(drop.keys)
+        return len(drop.keys)
+
+
+def _leading(pages: Sequence[PageBytes | None]) -> list[PageBytes]:
+    out: list[PageBytes] = []
+    for page in pages:
+        if page is None:
+            break
+        out.append(page)
+    return out

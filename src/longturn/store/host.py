@@ -1,0 +1,102 @@
+"""`HostStore`: pages in host memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from longturn.errors import StoreError
+from longturn.store.contract import Page, Pages, StoreStats, check_batch, check_sizes
+
+
+class HostStore:
+    """Pages in one preallocated arena of `capacity_bytes // page_bytes` frames. For one thread at a time.
+
+    It never evicts by itself: when it is full, `put` comes back short, and the cache policy decides what to delete. The
+    memory is virtual until a frame is first written. Raises StoreError for sizes that cannot work.
+    """
+
+    def __init__(self, capacity_bytes: int, page_bytes: int) -> None:
+        check_sizes(capacity_bytes, page_bytes)
+        self._page_bytes = page_bytes
+        self._capacity_bytes = capacity_bytes
+        try:
+            self._arena: Pages = np.empty((capacity_bytes // page_bytes, page_bytes), np.uint8)
+        except MemoryError as error:
+            raise StoreError(f"no host memory for a store of {capacity_bytes} bytes: give it less") from error
+        self._readable = self._arena.view()
+        self._readable.flags.writeable = False
+        self._frames: dict[bytes, int] = {}
+        # Frames below `_untouched` that came back, as a heap: the lowest goes out first, so that runs stay contiguous.
+        self._returned: list[int] = []
+        self._untouched = 0
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def page_bytes(self) -> int:
+        return self._page_bytes
+
+    def put(self, keys: Sequence[bytes], pages: Pages) -> int:
+        """Copy pages, uint8 [len(keys), page_bytes], in; stops at the first new page for which no frame is free."""
+        check_batch(keys, pages, self._page_bytes)
+        for row, key in enumerate(keys):
+            if key in self._frames:
+                continue
+            frame = self._free_frame()
+            if frame is None:
+                self._counts["dropped"] += len(keys) - row
+                return row
+            self._arena[frame] = pages[row]
+            self._frames[key] = frame
+            self._counts["puts"] += 1
+        return len(keys)
+
+    def get(self, keys: Sequence[bytes]) -> list[Page | None]:
+        """Read-only views of the frames, uint8 [page_bytes], or None for a miss. Nothing is copied.
+
+        A view is valid until its key is deleted: after that the frame may hold another page.
+        """
+        found = [self._frames.get(key) for key in keys]
+        misses = found.count(None)
+        self._counts.update(hits=len(found) - misses, misses=misses)
+        return [None if frame is None else self._readable[frame] for frame in found]
+
+    def contains(self, keys: Sequence[bytes]) -> int:
+        """How many leading keys are present."""
+        return next((n for n, key in enumerate(keys) if key not in self._frames), len(keys))
+
+    def delete(self, keys: Sequence[bytes]) -> int:
+        """Free the frames of these keys. Returns how many were present."""
+        freed = [self._frames.pop(key) for key in dict.fromkeys(keys) if key in self._frames]
+        for frame in freed:
+            heapq.heappush(self._returned, frame)
+        return len(freed)
+
+    def clear(self) -> int:
+        """Free all frames. Returns how many were held."""
+        count = len(self._frames)
+        self._frames.clear()
+        self._returned.clear()
+        self._untouched = 0
+        return count
+
+    def stats(self) -> StoreStats:
+        """What the store holds and did."""
+        pages = len(self._frames)
+        return StoreStats(pages, pages * self._page_bytes, self._capacity_bytes, **self._counts)
+
+    def close(self) -> None:
+        """Let go of the arena; views that are still held stay readable."""
+        self.clear()
+        self._arena = self._readable = np.empty((0, self._page_bytes), np.uint8)
+
+    def _free_frame(self) -> int | None:
+        if self._returned:
+            return heapq.heappop(self._returned)
+        if self._untouched == len(self._arena):
+            return None
+        self._untouched += 1
+        return self._untouched - 1
