@@ -1,6 +1,6 @@
 """Eviction orders as a table, and the queue of victims that they sort.
 
-An order is a function from a `Usage` to a sortable key: the smallest key goes first. Adding one is one line in `ORDERS`.
+An order is a function from a `Usage` to a sortable key: the smallest key goes first. A new one is a line in `ORDERS`.
 """
 
 from __future__ import annotations

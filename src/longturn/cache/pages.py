@@ -135,4 +135,3 @@ class PageTable:
         for parent, keys in self._children.items():
             if not keys and parent not in self.pages:
                 raise CacheCorruption("a list of children outlived its pages")
-

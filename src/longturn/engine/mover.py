@@ -149,7 +149,8 @@ class Mover:
         if host is None:
             return len(drop.keys)
         if drop.to_disk and disk is not None:
-            kept = [(key, page.copy()) for key, page in zip(drop.keys, host.get(drop.keys), strict=True) if page is not None]
+            found = zip(drop.keys, host.get(drop.keys), strict=True)
+            kept = [(key, page) for key, page in found if page is not None]
             if kept:
                 disk.put([key for key, _ in kept], np.stack([page for _, page in kept]))
         host.delete(drop.keys)

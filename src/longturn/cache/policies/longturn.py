@@ -224,9 +224,7 @@ class LongturnCache:
             return
         tree, size = self._trees[allocation.salt], self._page_size
         node: Node = allocation.where
-        keys = (
-            chain_keys(allocation.last_key, tokens[allocation.pages * size :], size) if self._lower.exist else []
-        )
+        keys = chain_keys(allocation.last_key, tokens[allocation.pages * size :], size) if self._lower.exist else []
         while at < n and (child := node.children.get(int(tokens[at]))) is not None:
             shared = common_prefix(child.tokens, tokens[at:])
             if shared < len(child.tokens):

@@ -1,0 +1,132 @@
+"""Puts an engine together from its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from longturn.cache import LongturnCache, LongturnOptions, NoCache, PrefixCache
+from longturn.engine.loop import Engine
+from longturn.engine.models import LocalModel, resolve
+from longturn.engine.mover import Mover
+from longturn.engine.options import EngineOptions
+from longturn.engine.scheduler import Scheduler
+from longturn.errors import ConfigError, ModelError
+from longturn.store import DiskStore, HostStore, PageStore
+
+# In deterministic mode prompts are computed, kept and reused in chunks of this many tokens.
+DETERMINISTIC_CHUNK = 256
+# Without --device-tokens the pool takes this share of the memory that is free once the model is loaded.
+_POOL_SHARE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """An engine, and what it was built from. `close` lets go of its stores."""
+
+    engine: Engine
+    model: LocalModel
+    stores: tuple[PageStore, ...]
+
+    def close(self) -> None:
+        """End the mover's thread, then flush and close the stores."""
+        self.engine.mover.close()
+        for store in self.stores:
+            store.close()
+
+
+def build(options: EngineOptions, progress: Callable[[str], None] = lambda message: None) -> Built:
+    """Load the model, open the stores, make the pool. Raises ConfigError, ModelError or StoreError."""
+    from transformers import AutoTokenizer
+
+    from longturn.engine.runner.torch_runner import TorchRunner
+
+    model = resolve(options.model, progress=progress)
+    progress(f"loading {model.name}")
+    runner = TorchRunner(
+        model.path,
+        device=options.device,
+        dtype=options.dtype,
+        threads=options.threads,
+        deterministic=options.deterministic,
+    )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"no tokenizer can be loaded from {model.path}: put tokenizer.json there ({error})") from error
+    context = min(options.context or runner.shape.context, runner.shape.context)
+    align = DETERMINISTIC_CHUNK if options.deterministic else None
+    slots = options.device_tokens or _default_slots(runner, context, options.max_running)
+    runner.allocate(slots, options.page_size)
+    host, disk = _open_stores(options, runner.pool.page_bytes) if options.cache else (None, None)
+    cache: PrefixCache = NoCache(slots)
+    if options.cache:
+        cache = LongturnCache(
+            LongturnOptions(
+                device_tokens=slots,
+                host_pages=options.host_bytes // runner.pool.page_bytes,
+                page_size=options.page_size,
+                eviction=options.eviction,
+                write_policy=options.write_policy,
+                fingerprint=f"{model.fingerprint}/{runner.dtype}/{runner.device.type}/{align}",
+                reuse_multiple=align or 1,
+                linear_flops=runner.shape.linear_flops / runner.shape.token_bytes,
+                attention_flops=runner.shape.attention_flops / runner.shape.token_bytes,
+            ),
+            disk,
+        )
+    mover = Mover(runner.pool, host, disk)
+    engine = Engine(
+        cache=cache,
+        mover=mover,
+        runner=runner,
+        scheduler=Scheduler(
+            cache, mover, max_running=options.max_running, chunk_tokens=options.chunk_tokens, align=align
+        ),
+        tokenizer=tokenizer,
+        model=options.served_name or model.name,
+        eos_ids=_eos_ids(model.path, tokenizer),
+        max_length=min(context, slots),
+        page_size=options.page_size,
+        align=align,
+    )
+    return Built(engine, model, tuple(store for store in (disk, host) if store is not None))
+
+
+def _open_stores(options: EngineOptions, page_bytes: int) -> tuple[HostStore | None, DiskStore | None]:
+    host = HostStore(options.host_bytes, page_bytes) if options.host_bytes >= page_bytes else None
+    disk = None
+    if options.disk_bytes:
+        assert options.disk_dir is not None
+        if options.disk_bytes < page_bytes:
+            raise ConfigError(f"a disk tier of {options.disk_bytes} bytes holds no page: one takes {page_bytes} bytes")
+        disk = DiskStore(options.disk_dir, options.disk_bytes, page_bytes)
+    return host, disk
+
+
+def _default_slots(runner: Any, context: int, max_running: int) -> int:
+    """What fits beside the model: at least one full context, at most one for every running request."""
+    if runner.device.type == "cuda":
+        import torch
+
+        free = torch.cuda.mem_get_info(runner.device)[0]
+    else:
+        free = psutil.virtual_memory().available
+    return int(min(max(free * _POOL_SHARE // runner.shape.token_bytes, context), context * max_running))
+
+
+def _eos_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
+    """The tokens that end an answer, by the model's own generation settings or else its tokenizer."""
+    from transformers import GenerationConfig
+
+    try:
+        ids = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+    except OSError:
+        ids = None
+    if ids is None:
+        ids = tokenizer.eos_token_id
+    return tuple(ids) if isinstance(ids, list) else () if ids is None else (ids,)

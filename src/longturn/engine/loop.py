@@ -1,0 +1,187 @@
+"""The engine's loop: receive, admit, bring pages up, plan, compute, sample, hand out. It fits on one screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from longturn.cache import Event, PrefixCache
+from longturn.engine.mover import Mover
+from longturn.engine.request import Output, Request
+from longturn.engine.runner.contract import Runner, Span
+from longturn.engine.sampling import BadLogits, Sampler
+from longturn.engine.scheduler import Scheduler, Work
+from longturn.engine.sequence import Sequence
+from longturn.ledger import RequestLine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+# Hints that protect what a request has just put into the cache, so they act when it ends as well.
+_LASTING_HINTS = ("pin", "expect", "priority")
+
+
+@dataclass
+class Counters:
+    """Sums since the start, for metrics and benchmarks. Seconds are of wall time."""
+
+    steps: int = 0
+    tokens: int = 0
+    model_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Engine:
+    """Computes requests over one cache and one runner. Nothing here may be called from two threads at once.
+
+    align: in deterministic mode, the multiple at which prompts are cut and kept; None otherwise.
+    """
+
+    cache: PrefixCache
+    mover: Mover
+    runner: Runner
+    scheduler: Scheduler
+    tokenizer: PreTrainedTokenizerBase
+    model: str
+    eos_ids: tuple[int, ...]
+    max_length: int
+    page_size: int
+    align: int | None = None
+    on_line: Callable[[RequestLine], None] = field(default=lambda line: None)
+    on_events: Callable[[list[Event]], None] = field(default=lambda events: None)
+    counters: Counters = field(default_factory=Counters)
+    _sampler: Sampler = field(default_factory=Sampler)
+
+    def add(self, request: Request) -> None:
+        """Queue a request; its output comes through `request.on_output`."""
+        for hint in request.hints:
+            self.cache.hint(hint)
+        self.scheduler.add(Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length))
+
+    def step(self) -> bool:
+        """Compute one step; False when there was nothing to compute."""
+        began = time.perf_counter()
+        self.mover.finish_fetches(self.cache)
+        admitted = self.scheduler.admit()
+        self.mover.carry_out(self.cache)
+        for sequence in admitted:
+            self._begin(sequence)
+        work = self.scheduler.plan()
+        self.mover.carry_out(self.cache)
+        if work:
+            planned = time.perf_counter()
+            logits = [self.runner.execute(spans) for spans in self._spans(work)]
+            computed = time.perf_counter()
+            self._account(work, computed - planned)
+            self._commit(work)
+            self._hand_out([w.sequence for w in work if w.sequence.remaining == 0], logits)
+            self.mover.carry_out(self.cache)
+            self.counters.overhead_seconds += time.perf_counter() - began - (computed - planned)
+        if events := self.cache.events():
+            self.on_events(events)
+        return bool(work)
+
+    def cancel(self, request_id: str, reason: str = "cancelled", error: Exception | None = None) -> None:
+        """End a request now, if it is here, and free all it holds."""
+        for sequence in self.scheduler.all():
+            if sequence.request.id == request_id:
+                self._end(sequence, sequence.ended(reason, error))
+
+    def _begin(self, sequence: Sequence) -> None:
+        """Pages have landed, or not: from here on it is known what must be computed."""
+        allocation = sequence.allocation
+        assert allocation is not None
+        sequence.computed = allocation.reused
+        if sequence.cached is None:
+            sequence.cached = dict(allocation.cached)
+            sequence.admitted_at = time.monotonic()
+        below = allocation.reused - allocation.cached.get("device", 0)
+        moved = sequence.cost.transfer_bytes
+        moved["device-host"] = moved.get("device-host", 0) + below * self.runner.shape.token_bytes
+
+    def _spans(self, work: list[Work]) -> list[list[Span]]:
+        """The spans of a step; in deterministic mode each is a step of its own, so that no answer feels another."""
+        spans = []
+        for w in work:
+            sequence, start = w.sequence, w.sequence.computed
+            assert start is not None
+            assert sequence.allocation is not None
+            stop = start + w.n
+            runs = sequence.allocation.runs.slice(0, stop)
+            spans.append(Span(sequence.tokens[start:stop], start, runs, stop == sequence.length))
+        return [spans] if self.align is None else [[span] for span in spans]
+
+    def _commit(self, work: list[Work]) -> None:
+        """Make what was computed findable: prompts after every chunk, answers page by page."""
+        for w in work:
+            sequence = w.sequence
+            assert sequence.allocation is not None
+            assert sequence.computed is not None
+            sequence.computed += w.n
+            if w.n > 1 or sequence.computed % self.page_size == 0:
+                self._commit_sequence(sequence)
+
+    def _commit_sequence(self, sequence: Sequence) -> None:
+        assert sequence.allocation is not None
+        n = sequence.computed or 0
+        if self.align is not None:
+            # Only what was computed as a whole chunk of a prompt will be computed to the same bits again.
+            n = min(n, sequence.n_prompt) // self.align * self.align
+        self.cache.commit(sequence.allocation, sequence.tokens[:n])
+
+    def _hand_out(self, sequences: list[Sequence], logits: list[Tensor]) -> None:
+        """Choose the next token of each sequence that is computed to its end."""
+        if not sequences:
+            return
+        rows = _joined(logits)
+        try:
+            samples = self._sampler.sample(rows, [sequence.state for sequence in sequences])
+        except BadLogits as error:
+            for row in error.rows:
+                self._end(sequences[row], sequences[row].ended("error", error))
+            good = [i for i in range(len(sequences)) if i not in error.rows]
+            self._hand_out([sequences[i] for i in good], [rows[good]])
+            return
+        for sequence, sample in zip(sequences, samples, strict=True):
+            output = sequence.append(sample)
+            if output.finish_reason is not None:
+                self._end(sequence, output)
+            else:
+                sequence.request.on_output(output)
+
+    def _end(self, sequence: Sequence, output: Output) -> None:
+        if sequence.allocation is not None and sequence.computed is not None:
+            self._commit_sequence(sequence)
+            self.mover.carry_out(self.cache)
+        self.scheduler.remove(sequence)
+        for hint in sequence.request.hints:
+            if hint.kind in _LASTING_HINTS:
+                self.cache.hint(hint)
+        sequence.request.on_output(output)
+        if output.line is not None:
+            self.on_line(output.line)
+
+    def _account(self, work: list[Work], seconds: float) -> None:
+        """Share the cost of a step among its requests, by tokens; memory by what each holds."""
+        shape, total = self.runner.shape, sum(w.n for w in work)
+        for w in work:
+            cost, start = w.sequence.cost, w.sequence.computed or 0
+            cost.flops += w.n * (shape.linear_flops + shape.attention_flops * (start + w.n / 2))
+            cost.device_seconds += seconds * w.n / total
+            assert w.sequence.allocation is not None
+            cost.byte_seconds += len(w.sequence.allocation.runs) * shape.token_bytes * seconds
+        self.counters.steps += 1
+        self.counters.tokens += total
+        self.counters.model_seconds += seconds
+
+
+def _joined(logits: list[Tensor]) -> Tensor:
+    if len(logits) == 1:
+        return logits[0]
+    import torch
+
+    return torch.cat(logits)

@@ -1,0 +1,61 @@
+"""What the loop asks of a runner. The torch runner computes; a modelled one will keep the same contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from longturn.cache import Runs, Tokens
+from longturn.engine.mover import DevicePool
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Tokens of one request to compute in a step.
+
+    tokens: int32 [n], at positions `start` to `start + n`; runs: the slots of positions 0 to `start + n`, of which the
+    first `start` hold KV already; logits: whether the logits behind the last token are wanted.
+    """
+
+    tokens: Tokens
+    start: int
+    runs: Runs
+    logits: bool
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What scheduler and cache need to know of a model.
+
+    context: most positions; linear_flops: FLOPs per token outside attention; attention_flops: per token and earlier
+    token; token_bytes: KV per token; weight_bytes: all weights.
+    """
+
+    context: int
+    vocab_size: int
+    token_bytes: int
+    weight_bytes: int
+    linear_flops: float
+    attention_flops: float
+
+
+class Runner(Protocol):
+    """Computes steps of a model over a device pool."""
+
+    @property
+    def shape(self) -> ModelShape:
+        """The model's figures."""
+
+    @property
+    def pool(self) -> DevicePool:
+        """The pool that spans address."""
+
+    def execute(self, spans: Sequence[Span]) -> Tensor:
+        """Compute all spans in one step, writing their KV into the pool.
+
+        Returns logits [number of spans that want them, vocab_size], in order.
+        """

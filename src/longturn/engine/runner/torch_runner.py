@@ -1,0 +1,134 @@
+"""The torch runner: a `transformers` model whose attention reads and writes our pool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longturn.engine.runner.attention import StepPlan, attend
+from longturn.engine.runner.contract import ModelShape, Span
+from longturn.engine.runner.fuse import fuse
+from longturn.engine.runner.pool import KVPool
+from longturn.errors import ConfigError, ModelError
+
+ATTENTION = "longturn"
+# Families whose attention was compared with their own implementation, token by token.
+TESTED_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text")
+# What models of other kinds need and this attention does not give.
+_REFUSED = ("sinks", "linear_attn", "mamba", "cross_attn")
+
+
+class TorchRunner:
+    """Loads a model from `folder` and computes steps of it.
+
+    deterministic: every span is attended over KV gathered in one piece, so that results do not depend on where in the
+    pool it lies. Raises ModelError for a model that cannot be run this way.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        from transformers import AttentionInterface, AutoModelForCausalLM
+
+        torch.set_num_threads(threads or os.cpu_count() or 1)
+        self.device = _device(device)
+        self._deterministic = deterministic
+        AttentionInterface.register(ATTENTION, attend)
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=_dtype(dtype, self.device), attn_implementation=ATTENTION, local_files_only=True
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise ModelError(f"cannot load the model in {folder}: {error}") from error
+        self._model: Any = model.eval().to(self.device)  # type: ignore[no-untyped-call]
+        self._config = model.config.get_text_config()
+        self.dtype = next(model.parameters()).dtype
+        self._check(model)
+        self.shape = self._shape(model)
+        if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            fuse(model)
+
+    def allocate(self, slots: int, page_size: int) -> None:
+        """Make the pool. Raises ConfigError when the device has no room for it."""
+        try:
+            self.pool = KVPool(*self._kv_dims(), slots, page_size, self.dtype, self.device)
+        except (RuntimeError, MemoryError) as error:
+            raise ConfigError(f"no room for a pool of {slots} tokens: set fewer device tokens ({error})") from error
+
+    @torch.inference_mode()
+    def execute(self, spans: Sequence[Span]) -> Tensor:
+        tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
+        positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
+        ends = np.cumsum([len(span.tokens) for span in spans]) - 1
+        rows = torch.from_numpy(ends[[span.logits for span in spans]]).to(self.device)
+        outputs = self._model(
+            input_ids=torch.from_numpy(tokens)[None].to(self.device),
+            position_ids=torch.from_numpy(positions)[None].to(self.device),
+            use_cache=False,
+            logits_to_keep=rows,
+            longturn_step=StepPlan(self.pool.kv, spans, in_place=not self._deterministic),
+        )
+        return outputs.logits[0]  # type: ignore[no-any-return]
+
+    def _kv_dims(self) -> tuple[int, int, int]:
+        config = self._config
+        heads = config.num_attention_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        return config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, dim
+
+    def _shape(self, model: Any) -> ModelShape:
+        config = self._config
+        layers, _, dim = self._kv_dims()
+        weights = {parameter.data_ptr(): parameter for parameter in model.parameters()}.values()
+        n_embedding = config.vocab_size * config.hidden_size
+        n_linear = sum(p.numel() for p in weights) - n_embedding * (0 if config.tie_word_embeddings else 1)
+        return ModelShape(
+            context=config.max_position_embeddings,
+            vocab_size=config.vocab_size,
+            token_bytes=KVPool.token_bytes(*self._kv_dims(), self.dtype),
+            weight_bytes=sum(p.numel() * p.element_size() for p in weights),
+            linear_flops=2.0 * n_linear,
+            attention_flops=4.0 * layers * config.num_attention_heads * dim,
+        )
+
+    def _check(self, model: Any) -> None:
+        names = {part for name, _ in model.named_modules() for part in name.split(".")}
+        names |= {name.rsplit(".", 1)[-1] for name, _ in model.named_parameters()}
+        for refused in _REFUSED:
+            if refused in names:
+                raise ModelError(
+                    f"models of type {self._config.model_type} use {refused}, which this engine does not compute: "
+                    f"families that are tested are {', '.join(TESTED_FAMILIES)}"
+                )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    available: dict[str, Callable[[], bool]] = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+    }
+    if name in available and not available[name]():
+        raise ConfigError(f"torch sees no {name} device here: use --device cpu")
+    return torch.device(name)
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float16 if device.type == "mps" else torch.bfloat16
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype

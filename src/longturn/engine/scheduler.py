@@ -1,0 +1,139 @@
+"""Which tokens of which requests are computed in the next step.
+
+Continuous batching: every decoding request gets its token, and what is left of the step's budget goes to prompts, in
+chunks. Short prompts go before long ones, but a prompt gains weight while it waits, so none starves. Requests are
+admitted while the cache has slots for them; when a decoding request finds none, the youngest one is preempted and
+computed again later, from whatever of it is still cached.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from longturn.cache import Hit, PrefixCache
+from longturn.engine.mover import Mover
+from longturn.engine.sequence import Sequence
+
+# Slots taken at once for output to come; keeps a request's tokens in one run.
+GROWTH = 64
+# A prompt that has waited for a second goes before one that is this many tokens shorter.
+AGEING_TOKENS_PER_SECOND = 2000
+# While others decode, prompts get only this share of a step, so that streams do not stall.
+MIXED_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """`n` tokens of `sequence` to compute, from its first one that is not."""
+
+    sequence: Sequence
+    n: int
+
+
+class Scheduler:
+    """Queue and running set of one engine.
+
+    chunk_tokens: most tokens of a step; align: prompts are cut at multiples of this (deterministic mode).
+    """
+
+    def __init__(
+        self, cache: PrefixCache, mover: Mover, *, max_running: int, chunk_tokens: int, align: int | None = None
+    ) -> None:
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self._cache = cache
+        self._mover = mover
+        self.max_running = max_running
+        self._chunk_tokens = chunk_tokens
+        self._align = align
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a request, and begin to fetch what the disk has of it."""
+        self.waiting.append(sequence)
+        self._lookup(sequence)
+
+    def admit(self) -> list[Sequence]:
+        """Lock prefixes and take slots for as many waiting requests as there is room for; returns them."""
+        admitted: list[Sequence] = []
+        for sequence in sorted(self.waiting, key=_urgency):
+            if len(self.running) >= self.max_running:
+                break
+            hit = self._lookup(sequence)
+            if hit.arriving:
+                continue
+            room = min(GROWTH, sequence.max_length - sequence.length)
+            allocation = self._cache.admit(hit, sequence.length - hit.total + room)
+            if allocation is None:
+                break
+            sequence.allocation = allocation
+            sequence.computed = None
+            self.waiting.remove(sequence)
+            self.running.append(sequence)
+            admitted.append(sequence)
+        return admitted
+
+    def plan(self) -> list[Work]:
+        """The next step. Takes slots for tokens to come, preempting requests when there are none."""
+        decoding = [sequence for sequence in self.running if sequence.remaining == 1]
+        for sequence in decoding:
+            self._make_room(sequence)
+        work = [Work(sequence, 1) for sequence in decoding if sequence.allocation is not None]
+        budget = self._chunk_tokens - len(work)
+        if work:
+            budget = min(budget, max(self._chunk_tokens // MIXED_SHARE, 1))
+        prompts = [sequence for sequence in self.running if sequence.remaining > 1]
+        for sequence in sorted(prompts, key=_urgency):
+            n = min(sequence.remaining, budget)
+            if self._align is not None:
+                n = min(sequence.remaining, self._align - (sequence.computed or 0) % self._align)
+            if n <= 0:
+                break
+            work.append(Work(sequence, n))
+            budget -= n
+        return work
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a request wherever it is, and free what it holds."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+        if sequence.allocation is not None:
+            self._cache.release(sequence.allocation)
+            sequence.allocation = None
+
+    def all(self) -> Iterable[Sequence]:
+        """Every request in the engine."""
+        return [*self.running, *self.waiting]
+
+    def _lookup(self, sequence: Sequence) -> Hit:
+        hit = self._cache.lookup(sequence.tokens, sequence.request.salt)
+        sequence.estimate = sequence.length - hit.total
+        if hit.disk and not sequence.fetched:
+            sequence.fetched = True
+            if (fetch := self._cache.prefetch(hit)) is not None:
+                self._mover.start_fetch(self._cache, fetch)
+                hit = self._cache.lookup(sequence.tokens, sequence.request.salt)
+        return hit
+
+    def _make_room(self, sequence: Sequence) -> None:
+        """Slots for the token that `sequence` computes next; it may itself be the one that is preempted."""
+        while sequence.allocation is not None and len(sequence.allocation.runs) < sequence.length:
+            wanted = min(GROWTH, sequence.max_length - sequence.length + 1)
+            if self._cache.extend(sequence.allocation, wanted) or self._cache.extend(sequence.allocation, 1):
+                return
+            self._preempt(max(self.running, key=lambda s: (-s.request.priority, s.request.arrived)))
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.remove(sequence)
+        sequence.computed = None
+        sequence.fetched = False
+        self.waiting.append(sequence)
+
+
+def _urgency(sequence: Sequence) -> tuple[int, float]:
+    waited = time.monotonic() - sequence.request.arrived
+    left = sequence.estimate if sequence.computed is None else sequence.remaining
+    return -sequence.request.priority, left - waited * AGEING_TOKENS_PER_SECOND

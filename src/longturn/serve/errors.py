@@ -1,0 +1,110 @@
+"""Errors on the way out: everything that goes wrong reaches the client in OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from longturn.dialects import openai
+from longturn.errors import LongturnError, QueueFull, RequestError
+
+log = logging.getLogger(__name__)
+
+CLIENT_GONE = 499
+"""nginx's status for a client that left; nobody receives it, but it is what the log should say."""
+
+
+class Refusal(RequestError):
+    """A request that the HTTP layer itself refuses."""
+
+    def __init__(self, status: int, message: str, code: str, *, kind: str = "invalid_request_error") -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.kind = kind
+
+
+def shutting_down() -> Refusal:
+    """What an answer ends with when the server stops before it is complete."""
+    message = "The server is shutting down: send the request again when it is back."
+    return Refusal(503, message, "shutting_down", kind="server_error")
+
+
+def error_response(error: Exception) -> Response:
+    """The response that tells a client of `error`."""
+    headers = {}
+    if isinstance(error, QueueFull):
+        headers["Retry-After"] = str(error.retry_after)
+    status = openai.error_status(error)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    content = msgspec.json.encode(openai.error_body(error))
+    return Response(content, status, headers, media_type="application/json")
+
+
+def report(error: Exception) -> None:
+    """Log what is not the client's fault. The message of a foreign error may hold content: it is for debugging only."""
+    if isinstance(error, RequestError):
+        return
+    place = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    what = f"{type(error).__name__}: {error}" if isinstance(error, LongturnError) else type(error).__name__
+    log.error("a request failed with %s\n%s", what, place)
+    log.debug("the whole error", exc_info=error)
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer with OpenAI's errors, whatever happens."""
+    app.add_exception_handler(LongturnError, _ours)
+    app.add_exception_handler(HTTPException, _routing)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_middleware(_Guard)
+
+
+async def _ours(_: Request, error: Exception) -> Response:
+    report(error)
+    return error_response(error)
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE)
+
+
+async def _routing(request: Request, error: Exception) -> Response:
+    """An address or method that is not served."""
+    assert isinstance(error, HTTPException)
+    code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    message = (
+        f"{error.detail}: {request.method} {request.url.path} is not served here. See the list of routes in the docs."
+    )
+    response = error_response(Refusal(error.status_code, message, code))
+    response.headers.update(error.headers or {})
+    return response
+
+
+class _Guard:
+    """Catches what nobody expected. Starlette's own last resort would hand it on to uvicorn, which logs the message."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if started or scope["type"] != "http":
+                raise
+            report(error)
+            await error_response(error)(scope, receive, send)

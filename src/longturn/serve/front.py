@@ -1,0 +1,46 @@
+"""What all routes share, and how they get at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from longturn.engine import EngineService
+from longturn.errors import UnknownModel
+from longturn.serve.keys import Keys
+from longturn.serve.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class Front:
+    """One server: its engine, its keys, its metrics. body_limit: bytes of the largest request."""
+
+    service: EngineService
+    keys: Keys
+    metrics: Metrics
+    body_limit: int
+
+    def check_model(self, name: str) -> None:
+        """Raises UnknownModel unless `name` is the model that is served here."""
+        served = self.service.model.name
+        if name != served:
+            raise UnknownModel(f"The model {name!r} is not served here: use {served!r}.")
+
+
+def _front(request: Request) -> Front:
+    front: Front = request.app.state.front
+    return front
+
+
+FrontOf = Annotated[Front, Depends(_front)]
+"""The server that a request came to."""
+
+
+def _salt(request: Request, front: FrontOf) -> str:
+    return front.keys.salt(request.headers.get("authorization"))
+
+
+SaltOf = Annotated[str, Depends(_salt)]
+"""The cache salt of the client. A route that asks for it is closed to clients without a key."""

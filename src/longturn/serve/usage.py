@@ -1,0 +1,34 @@
+"""The usage of one call, which may have taken several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from longturn.dialects import openai
+from longturn.ledger import NO_USE, RequestLine, Resources
+
+
+def usage_of(lines: Sequence[RequestLine], id: str) -> dict[str, Any]:
+    """OpenAI's usage object for the call `id`.
+
+    Every choice is a request of its own, with its own line in the ledger. With several, all counts are sums, so that a
+    prompt counts once for each of its answers.
+    """
+    return openai.usage(lines[0] if len(lines) == 1 else _together(lines, id))
+
+
+def _together(lines: Sequence[RequestLine], id: str) -> RequestLine:
+    return RequestLine(
+        request_id=id,
+        session=lines[0].session,
+        model=lines[0].model,
+        started_at=min(line.started_at for line in lines),
+        use=sum((line.use for line in lines), NO_USE),
+        resources=sum((line.resources for line in lines), Resources()),
+        ttft_ms=min((line.ttft_ms for line in lines if line.ttft_ms is not None), default=None),
+        total_ms=max((line.total_ms for line in lines if line.total_ms is not None), default=None),
+        queue_ms=max((line.queue_ms for line in lines if line.queue_ms is not None), default=None),
+        finish_reason=lines[0].finish_reason if len({line.finish_reason for line in lines}) == 1 else None,
+        miss=next((line.miss for line in lines if line.miss), None),
+    )
