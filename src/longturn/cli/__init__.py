@@ -1,0 +1,37 @@
+"""The command `longturn`. One file per command; what is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import longturn
+from longturn.cli import chat, models, serve
+from longturn.cli.errors import Commands
+
+app = typer.Typer(
+    cls=Commands,
+    help="Long conversations, computed once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+for command in (serve.serve, chat.chat, models.models):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"longturn {longturn.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _longturn(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    del version  # its callback has done all

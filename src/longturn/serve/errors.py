@@ -79,9 +79,7 @@ async def _routing(request: Request, error: Exception) -> Response:
     """An address or method that is not served."""
     assert isinstance(error, HTTPException)
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    message = (
-        f"{error.detail}: {request.method} {request.url.path} is not served here. See the list of routes in the docs."
-    )
+    message = f"{request.method} {request.url.path} is not served here: the API begins at /v1, see /v1/models."
     response = error_response(Refusal(error.status_code, message, code))
     response.headers.update(error.headers or {})
     return response

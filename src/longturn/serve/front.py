@@ -29,7 +29,7 @@ class Front:
             raise UnknownModel(f"The model {name!r} is not served here: use {served!r}.")
 
 
-def _front(request: Request) -> Front:
+async def _front(request: Request) -> Front:
     front: Front = request.app.state.front
     return front
 
@@ -38,7 +38,7 @@ FrontOf = Annotated[Front, Depends(_front)]
 """The server that a request came to."""
 
 
-def _salt(request: Request, front: FrontOf) -> str:
+async def _salt(request: Request, front: FrontOf) -> str:
     return front.keys.salt(request.headers.get("authorization"))
 
 

@@ -9,10 +9,10 @@ FlashAttention (Dao et al. 2022) and cascade inference (FlashInfer, Ye et al. 20
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,87 +23,219 @@ from longturn.engine.runner.kernels import dense, partial
 # Below this length a run is gathered with others instead of being read in place by a call of its own.
 SHORT_RUN = 192
 
+KeysValues = tuple[Tensor, Tensor]
 
-@dataclass(frozen=True, eq=False)
+
 class Piece:
-    """KV that several queries read whole: a run in place, or slots to gather (int64 [n])."""
+    """KV that the queries of `rows` read whole: one run in place, or `slots` (int64 [n]) to gather."""
 
-    rows: tuple[int, ...]
-    run: Run | None = None
-    slots: Tensor | None = None
+    def __init__(self, kv: Tensor, rows: list[int], run: Run | None = None, slots: Tensor | None = None) -> None:
+        self.rows = rows
+        self._kv = kv
+        self._slots = slots
+        self._in_place: list[KeysValues] = []
+        if run is not None:
+            part = kv[:, :, run.start : run.stop].transpose(2, 3).unsqueeze(2)
+            # Views for all layers at once: making them layer by layer would cost more than the attention itself.
+            self._in_place = list(zip(part[:, 0].unbind(0), part[:, 1].unbind(0), strict=True))
+
+    def read(self, layer: int) -> KeysValues:
+        """Keys and values, each [1, kv_heads, n, head_dim]; views of the pool where that can be."""
+        if self._in_place:
+            return self._in_place[layer]
+        assert self._slots is not None
+        keys, values = self._kv[layer].index_select(1, self._slots).transpose(1, 2).unsqueeze(1).unbind(0)
+        return keys, values
 
 
-@dataclass(frozen=True, eq=False)
 class Chunk:
-    """A span of several tokens: rows `row` to `row + n` of the step, at positions from `start` on."""
+    """A span of several tokens, rows `row` to `row + n` of the step, at positions from `start` on, and its past."""
 
-    row: int
-    n: int
-    start: int
-    past: tuple[Piece, ...]
-    slots: Tensor
+    def __init__(self, row: int, n: int, start: int, past: list[Piece]) -> None:
+        self.rows = slice(row, row + n)
+        self.n = n
+        self.start = start
+        self.past = past
 
 
-@dataclass(eq=False)
 class StepPlan:
-    """How the queries of one step read the pool. `window` None is full attention; others are planned when asked."""
+    """How the queries of one step read the pool `kv` [layers, 2, slots, kv_heads, head_dim].
 
-    kv: Tensor
-    spans: Sequence[Span]
-    in_place: bool
-    new_slots: Tensor = field(init=False)
-    _by_window: dict[int | None, tuple[list[Chunk], list[Piece]]] = field(default_factory=dict)
+    in_place False: every span reads its KV gathered in one piece, wherever it lies (deterministic mode).
+    """
 
-    def __post_init__(self) -> None:
-        parts = [_slots(span.runs.slice(span.start, span.start + len(span.tokens))) for span in self.spans]
-        self.new_slots = torch.from_numpy(np.concatenate(parts)).to(self.kv.device)
+    def __init__(self, kv: Tensor, spans: Sequence[Span], *, in_place: bool) -> None:
+        self.in_place = in_place and kv.device.type == "cpu"
+        self.rope: tuple[Tensor, Tensor, Tensor] | None = None
+        self._kv = kv
+        self._spans = spans
+        new = [_slots(span.runs.slice(span.start, span.start + len(span.tokens))) for span in spans]
+        self._new_slots = self._on_device(np.concatenate(new))
+        self._layouts: dict[int | None, tuple[list[Chunk], list[Piece]]] = {}
+        self._whole: dict[int | None, list[tuple[slice, Piece]]] = {}
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Put the step's KV, each [T, kv_heads, head_dim], into the pool (mutates it)."""
+        pool = self._kv[layer]
+        pool[0].index_copy_(0, self._new_slots, keys)
+        pool[1].index_copy_(0, self._new_slots, values)
 
     def layout(self, window: int | None) -> tuple[list[Chunk], list[Piece]]:
-        """Chunks, and the pieces that single-token queries read, when only `window` tokens are visible."""
-        if window not in self._by_window:
-            self._by_window[window] = self._plan(window)
-        return self._by_window[window]
+        """The chunks, and the pieces that single-token queries read, when `window` tokens are visible."""
+        if window not in self._layouts:
+            self._layouts[window] = self._plan(window)
+        return self._layouts[window]
+
+    def whole(self, window: int | None) -> list[tuple[slice, Piece]]:
+        """Rows of each span and all the KV that any of them sees, in one piece."""
+        if window not in self._whole:
+            spans, row = [], 0
+            for span in self._spans:
+                n = len(span.tokens)
+                seen = span.runs.slice(_first(span, window), span.start + n)
+                spans.append((slice(row, row + n), Piece(self._kv, [], slots=self._on_device(_slots(seen)))))
+                row += n
+            self._whole[window] = spans
+        return self._whole[window]
 
     def _plan(self, window: int | None) -> tuple[list[Chunk], list[Piece]]:
         chunks: list[Chunk] = []
         shared: dict[Run, list[int]] = {}
-        pieces: list[Piece] = []
+        gathered: list[Piece] = []
         row = 0
-        for span in self.spans:
-            n, stop = len(span.tokens), span.start + len(span.tokens)
-            first = 0 if window is None else max(0, span.start + 1 - window)
+        for span in self._spans:
+            n = len(span.tokens)
+            first, stop = _first(span, window), span.start + n
+            long, short = _by_length(span.runs.slice(first, span.start if n > 1 else stop))
             if n > 1:
-                past = self._pieces(span.runs.slice(first, span.start), (row,))
-                seen = torch.from_numpy(_slots(span.runs.slice(first, stop))).to(self.kv.device)
-                chunks.append(Chunk(row, n, span.start, tuple(past), seen))
+                past = [Piece(self._kv, [row], run=run) for run in long]
+                if short:
+                    past.append(Piece(self._kv, [row], slots=self._on_device(_slots(short))))
+                chunks.append(Chunk(row, n, span.start, past))
             else:
-                for piece in self._pieces(span.runs.slice(first, stop), (row,)):
-                    if piece.run is not None:
-                        shared.setdefault(piece.run, []).append(row)
-                    else:
-                        pieces.append(piece)
+                for run in long:
+                    shared.setdefault(run, []).append(row)
+                if short:
+                    gathered.append(Piece(self._kv, [row], slots=self._on_device(_slots(short))))
             row += n
-        pieces.extend(Piece(tuple(rows), run=run) for run, rows in shared.items())
-        return chunks, pieces
+        return chunks, [Piece(self._kv, rows, run=run) for run, rows in shared.items()] + gathered
 
-    def _pieces(self, runs: Runs, rows: tuple[int, ...]) -> list[Piece]:
-        whole = [run for run in runs if self.in_place and (run.stop - run.start >= SHORT_RUN or len(runs.runs) == 1)]
-        short = [run for run in runs if run not in whole]
-        out = [Piece(rows, run=run) for run in whole]
-        if short:
-            out.append(Piece(rows, slots=torch.from_numpy(_slots(short)).to(self.kv.device)))
-        return out
+    def _on_device(self, slots: npt.NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(slots).to(self._kv.device)
 
-    def read(self, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
-        """Keys and values of a piece, each [1, kv_heads, n, head_dim]; views of the pool where that can be."""
-        kv = self.kv[layer]
-        if piece.run is not None:
-            part = kv[:, piece.run.start : piece.run.stop]
+
+def attention(
+    plan: StepPlan,
+    layer: int,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Write the new KV and attend: query [T, heads, d], keys and values [T, kv_heads, d] to [T, heads, d]."""
+    plan.write(layer, keys, values)
+    if softcap is not None or not plan.in_place:
+        return _attend_whole(plan, layer, query, scale, window, softcap)
+    chunks, pieces = plan.layout(window)
+    if not chunks and len(pieces) == len(query) and all(len(piece.rows) == 1 for piece in pieces):
+        return _attend_decode(pieces, layer, query, keys.shape[1], scale)
+    out = torch.empty_like(query)
+    for i, chunk in enumerate(chunks):
+        if window is not None and chunk.start + chunk.n > window:
+            rows, piece = next(whole for whole in plan.whole(window) if whole[0] == chunk.rows)
+            out[rows] = _dense(piece, layer, query[rows], scale, window, None)
         else:
-            assert piece.slots is not None
-            part = kv.index_select(1, piece.slots)
-        keys, values = part.transpose(1, 2).unsqueeze(1).unbind(0)
-        return keys, values
+            out[chunk.rows] = _attend_chunk(chunks[i], layer, query, keys, values, scale)
+    if pieces:
+        _attend_single(pieces, layer, query, keys.shape[1], out, scale)
+    return out
+
+
+def _attend_decode(pieces: list[Piece], layer: int, query: Tensor, kv_heads: int, scale: float) -> Tensor:
+    """The common case of decode, each row alone with one run: no merging, fewest operations."""
+    n, heads, dim = query.shape
+    rows = query.view(n, kv_heads, heads // kv_heads, dim).split(1)
+    results: list[Tensor] = [query] * n
+    for piece in pieces:
+        row = piece.rows[0]
+        results[row] = partial(rows[row], *piece.read(layer), scale)[0]
+    return (torch.cat(results) if n > 1 else results[0]).reshape(n, heads, dim)
+
+
+def _attend_chunk(chunk: Chunk, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """A chunk of a prompt: its own tokens causally, its past whole. Returns [n, heads, d]."""
+    own, n = query[chunk.rows], chunk.n
+    heads, dim = own.shape[1:]
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    own_keys = keys[chunk.rows].transpose(0, 1).repeat_interleave(group, 0)[None]
+    own_values = values[chunk.rows].transpose(0, 1).repeat_interleave(group, 0)[None]
+    parts = [partial(own.transpose(0, 1)[None], own_keys, own_values, scale, causal=True)]
+    if chunk.past:
+        folded = own.view(n, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, dim)
+        for piece in chunk.past:
+            result, weight = partial(folded, *piece.read(layer), scale)
+            parts.append((result.reshape(1, heads, n, dim), weight.reshape(1, heads, n)))
+    return _merge(parts)[0].transpose(0, 1)
+
+
+def _attend_single(pieces: list[Piece], layer: int, query: Tensor, kv_heads: int, out: Tensor, scale: float) -> None:
+    """Rows of one token each: read every piece once for all rows that share it, then merge per row into `out`."""
+    heads, dim = query.shape[1:]
+    group = heads // kv_heads
+    parts: dict[int, list[KeysValues]] = {}
+    for piece in pieces:
+        n = len(piece.rows)
+        rows = query[piece.rows].view(n, kv_heads, group, dim).transpose(0, 1).reshape(1, kv_heads, n * group, dim)
+        result, weight = partial(rows, *piece.read(layer), scale)
+        for i, row in enumerate(piece.rows):
+            mine = slice(i * group, (i + 1) * group)
+            parts.setdefault(row, []).append((result[:, :, mine], weight[:, :, mine]))
+    for row, found in parts.items():
+        out[row] = _merge(found).reshape(heads, dim)
+
+
+def _attend_whole(
+    plan: StepPlan, layer: int, query: Tensor, scale: float, window: int | None, softcap: float | None
+) -> Tensor:
+    """Each span by one call over all of its KV, gathered: for deterministic mode, accelerators and soft caps."""
+    out = torch.empty_like(query)
+    for rows, piece in plan.whole(window):
+        out[rows] = _dense(piece, layer, query[rows], scale, window, softcap)
+    return out
+
+
+def _dense(piece: Piece, layer: int, query: Tensor, scale: float, window: int | None, softcap: float | None) -> Tensor:
+    keys, values = piece.read(layer)
+    return dense(query.transpose(0, 1)[None], keys, values, scale, window=window, softcap=softcap)[0].transpose(0, 1)
+
+
+def _merge(parts: list[KeysValues]) -> Tensor:
+    """Attention over the union of several sets of keys from (result [..., d], log-sum-exp [...]) over each."""
+    if len(parts) == 1:
+        return parts[0][0]
+    weights = torch.softmax(torch.stack([weight for _, weight in parts]), dim=0)
+    total = torch.stack([result for result, _ in parts]).float().mul_(weights.unsqueeze(-1)).sum(0)
+    return total.to(parts[0][0].dtype)
+
+
+def _first(span: Span, window: int | None) -> int:
+    """The first position that any token of the span sees."""
+    return 0 if window is None else max(0, span.start + 1 - window)
+
+
+def _by_length(runs: Runs) -> tuple[list[Run], list[Run]]:
+    """Runs to read in place, and runs to gather."""
+    if len(runs.runs) == 1:
+        return runs.runs, []
+    long = [run for run in runs if run.stop - run.start >= SHORT_RUN]
+    return long, [run for run in runs if run.stop - run.start < SHORT_RUN]
+
+
+def _slots(runs: Runs | list[Run]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.arange(run.start, run.stop) for run in runs] or [np.empty(0, dtype=np.int64)])
 
 
 def attend(
@@ -120,104 +252,10 @@ def attend(
 ) -> tuple[Tensor, None]:
     """The attention function that `transformers` calls: query [1, heads, T, d], key and value [1, kv_heads, T, d].
 
-    Writes the new KV into the pool (mutates it), returns [1, T, heads, d].
+    Returns [1, T, heads, d]. The mask is always None: the plan knows what each token sees.
     """
-    plan = longturn_step
-    assert plan is not None
+    assert longturn_step is not None
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    n_heads, n_tokens, dim = query.shape[1:]
-    kv_heads = key.shape[1]
-    scale = dim**-0.5 if scaling is None else scaling
-    pool = plan.kv[layer]
-    pool[0].index_copy_(0, plan.new_slots, key[0].transpose(0, 1))
-    pool[1].index_copy_(0, plan.new_slots, value[0].transpose(0, 1))
-    chunks, pieces = plan.layout(sliding_window)
-    out = torch.empty((n_tokens, n_heads, dim), dtype=query.dtype, device=query.device)
-    folded = query.view(kv_heads, n_heads // kv_heads, n_tokens, dim)
-    if softcap is not None or not plan.in_place or query.device.type != "cpu":
-        _attend_whole(plan, layer, query, out, scale, sliding_window, softcap)
-        return out[None], None
-    for chunk in chunks:
-        rows = slice(chunk.row, chunk.row + chunk.n)
-        if sliding_window is not None and chunk.start + chunk.n > sliding_window:
-            out[rows] = _attend_dense(plan, layer, query[:, :, rows], chunk, scale, sliding_window, None)
-            continue
-        group = n_heads // kv_heads
-        own_keys = key[:, :, rows].repeat_interleave(group, 1)
-        own_values = value[:, :, rows].repeat_interleave(group, 1)
-        parts = [partial(query[:, :, rows], own_keys, own_values, scale, causal=True)]
-        if chunk.past:
-            stacked = folded[:, :, rows].reshape(1, kv_heads, group * chunk.n, dim)
-            for piece in chunk.past:
-                result, weight = partial(stacked, *plan.read(layer, piece), scale)
-                parts.append((result.view(1, n_heads, chunk.n, dim), weight.reshape(1, n_heads, chunk.n)))
-        out[rows] = _merge(parts)[0].transpose(0, 1)
-    if pieces:
-        _attend_single(plan, layer, folded, pieces, out, scale)
-    return out[None], None
-
-
-def _attend_single(plan: StepPlan, layer: int, folded: Tensor, pieces: list[Piece], out: Tensor, scale: float) -> None:
-    """Rows of one token each: read every piece once for all rows that share it, then merge per row."""
-    kv_heads, group, _, dim = folded.shape
-    results: dict[int, list[tuple[Tensor, Tensor]]] = {}
-    for piece in pieces:
-        keys, values = plan.read(layer, piece)
-        n = len(piece.rows)
-        if n == 1:
-            stacked = folded[:, :, piece.rows[0]].unsqueeze(0)
-        else:
-            stacked = folded[:, :, list(piece.rows)].reshape(1, kv_heads, group * n, dim)
-        result, weight = partial(stacked, keys, values, scale)
-        for i, row in enumerate(piece.rows):
-            results.setdefault(row, []).append(
-                (result.view(1, kv_heads, group, n, dim)[:, :, :, i], weight.reshape(1, kv_heads, group, n)[:, :, :, i])
-            )
-    for row, parts in results.items():
-        out[row] = _merge(parts).view(kv_heads * group, dim)
-
-
-def _attend_whole(
-    plan: StepPlan,
-    layer: int,
-    query: Tensor,
-    out: Tensor,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-) -> None:
-    """Each span by one call over all of its KV, gathered: for deterministic mode, accelerators and soft caps."""
-    row = 0
-    for span in plan.spans:
-        n, stop = len(span.tokens), span.start + len(span.tokens)
-        first = 0 if window is None else max(0, span.start + 1 - window)
-        slots = torch.from_numpy(_slots(span.runs.slice(first, stop))).to(plan.kv.device)
-        chunk = Chunk(row, n, span.start, (), slots)
-        out[row : row + n] = _attend_dense(plan, layer, query[:, :, row : row + n], chunk, scale, window, softcap)
-        row += n
-
-
-def _attend_dense(
-    plan: StepPlan,
-    layer: int,
-    query: Tensor,
-    chunk: Chunk,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-) -> Tensor:
-    keys, values = plan.read(layer, Piece((), slots=chunk.slots))
-    return dense(query, keys, values, scale, window=window, softcap=softcap)[0].transpose(0, 1)
-
-
-def _merge(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Attention over the union of several sets of keys from (result [..., d], log-sum-exp [...]) over each."""
-    if len(parts) == 1:
-        return parts[0][0]
-    weights = torch.softmax(torch.stack([weight for _, weight in parts]), dim=0)
-    total = torch.stack([result for result, _ in parts]).float().mul_(weights.unsqueeze(-1)).sum(0)
-    return total.to(parts[0][0].dtype)
-
-
-def _slots(runs: Runs | list[Run]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.concatenate([np.arange(run.start, run.stop) for run in runs] or [np.empty(0, dtype=np.int64)])
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    q, k, v = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
+    return attention(longturn_step, layer, q, k, v, scale, sliding_window, softcap)[None], None

@@ -1,0 +1,29 @@
+"""The OpenAI-compatible application over one engine."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from longturn.engine import EngineService
+from longturn.serve import chat, completions, errors, models, status, tokenizing
+from longturn.serve.front import Front
+from longturn.serve.keys import Keys
+from longturn.serve.metrics import Metrics
+
+BODY_LIMIT = 64 << 20
+
+
+def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: int = BODY_LIMIT) -> FastAPI:
+    """Make the application that serves `service`. The caller closes the service when the server has stopped.
+
+    keys: who may ask (default: everybody); body_limit: bytes of the largest request.
+    """
+    # The first call sets a tokenizer's truncation and padding; later ones, in threads, then only read it.
+    service.tokenizer("")
+    # No pages of documentation: they would describe bodies that our dialects parse as plain bytes.
+    app = FastAPI(title="Longturn", openapi_url=None)
+    app.state.front = Front(service, keys or Keys(), Metrics(service), body_limit)
+    errors.install(app)
+    for module in (chat, completions, models, status, tokenizing):
+        app.include_router(module.router)
+    return app

@@ -1,0 +1,112 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from longturn.cache import Tokens
+from longturn.dialects import openai
+from longturn.dialects.openai import CompletionRequest, TokenLogprob
+from longturn.engine import Output
+from longturn.errors import RequestError
+from longturn.serve.body import off_the_loop, read_body
+from longturn.serve.front import Front, FrontOf, SaltOf
+from longturn.serve.limits import completion_length, params_of_choices
+from longturn.serve.logprobs import token_logprobs
+from longturn.serve.respond import Call, respond
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Json = dict[str, Any]
+router = APIRouter()
+
+
+@router.post("/v1/completions")
+async def create_completion(http: Request, front: FrontOf, salt: SaltOf) -> Response:
+    """Continue one or several prompts, each a text or token ids."""
+    body = await read_body(http, front.body_limit)
+    return await respond(http, front, await off_the_loop(len(body), _prepare, front, body), salt)
+
+
+def _prepare(front: Front, body: bytes) -> Call:
+    request = openai.parse_completion(body)
+    front.check_model(request.model)
+    model, tokenizer = front.service.model, front.service.tokenizer
+    sampling = request.sampling()
+    choices = []
+    for prompt in request.prompts:
+        tokens = prompt_tokens(prompt, tokenizer, model.vocab_size)
+        length = completion_length(sampling.get("max_tokens"), len(tokens), model.context)
+        params = params_of_choices({**sampling, "max_tokens": length}, request.choices)
+        choices += [(tokens, each) for each in params]
+    return Call(request, choices, CompletionRendering(request, len(choices), tokenizer))
+
+
+def prompt_tokens(prompt: str | list[int], tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> Tokens:
+    """The tokens of a prompt, int32 [n]. Raises RequestError for an empty one and for ids that are no tokens."""
+    ids: list[int] = tokenizer(prompt).input_ids if isinstance(prompt, str) else prompt
+    if not ids:
+        raise RequestError("The prompt is empty: send at least one token.", param="prompt")
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        raise RequestError(f"Token ids must lie between 0 and {vocab_size - 1}.", param="prompt")
+    return np.asarray(ids, dtype=np.int32)
+
+
+@dataclass
+class _Choice:
+    """One answer as it grows. offset: characters of its tokens so far, which is how logprobs count."""
+
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    offset: int = 0
+    finish_reason: str = ""
+
+
+class CompletionRendering:
+    """Renders the answers to one completion request."""
+
+    def __init__(self, request: CompletionRequest, choices: int, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.id = f"cmpl-{uuid.uuid4().hex}"
+        self._tokenizer = tokenizer
+        self._stream = openai.CompletionStream(self.id, request.model, int(time.time()), request.include_usage)
+        self._choices = [_Choice() for _ in range(choices)]
+
+    def push(self, index: int, output: Output) -> list[Json]:
+        """See `Rendering`."""
+        choice, chunks = self._choices[index], []
+        logprobs = token_logprobs(self._tokenizer, output.samples)
+        if output.text or logprobs:
+            shown = openai.completion_logprobs(logprobs, choice.offset) if logprobs else None
+            chunks.append(self._stream.text(index, output.text, shown))
+        choice.text += output.text
+        choice.logprobs += logprobs
+        choice.offset += sum(len(entry.token) for entry in logprobs)
+        if output.finish_reason is not None:
+            choice.finish_reason = output.finish_reason
+            chunks.append(self._stream.finish(index, output.finish_reason))
+        return chunks
+
+    def whole(self, usage: Json) -> Json:
+        """See `Rendering`."""
+        choices = [
+            openai.completion_choice(
+                index,
+                choice.text,
+                choice.finish_reason,
+                logprobs=openai.completion_logprobs(choice.logprobs) if choice.logprobs else None,
+            )
+            for index, choice in enumerate(self._choices)
+        ]
+        return openai.completion(self.id, self._stream.model, self._stream.created, choices, usage)
+
+    def last(self, usage: Json) -> Json:
+        """See `Rendering`."""
+        return self._stream.usage(usage)

@@ -1,0 +1,114 @@
+"""uvicorn, started and stopped the way an engine needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from longturn.engine import EngineService
+from longturn.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+GRACE = 5
+"""Seconds that running answers get to end by themselves when the server stops."""
+LIMIT = GRACE + 3
+"""Seconds after which connections are dropped, whatever they are waiting for."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take an address, so that it is known to be free before a model is loaded. Nobody can connect yet.
+
+    Port 0 is any free one. Raises ConfigError when the address cannot be had.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # Of a name with several addresses take IPv4: that is what clients try who write 127.0.0.1.
+        family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        # Only where the protocol is named does asyncio turn Nagle's algorithm off, which adds 40 ms to a chunk.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        raise _no_address(host, port, error) from error
+    except OverflowError:
+        raise ConfigError(f"port {port} does not exist: choose one from 0 to 65535") from None
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """Where a client finds the server on `sock`."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(app: FastAPI, service: EngineService, sock: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, then stop within ten seconds. Call it from the main thread.
+
+    Raises ConfigError when another process has begun to listen on the same address meanwhile.
+    """
+    server = _Server(app, service)
+    # uvicorn raises the signal that stopped it once more when it is done, for the handler that was there before.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)
+    host, port = sock.getsockname()[:2]
+    try:
+        server.run(sockets=[sock])
+    except OSError as error:
+        raise _no_address(host, port, error) from error
+
+
+@contextlib.contextmanager
+def in_background(app: FastAPI, service: EngineService) -> Iterator[str]:
+    """Serve on a free port of this machine while the context lasts; gives the URL. Signals stay with the caller."""
+    with listen("127.0.0.1", 0) as sock:
+        server = _Server(app, service)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="longturn-server", daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        try:
+            yield url_of(sock)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class _Server(uvicorn.Server):
+    """Stops in this order: no new connections; time to finish; the engine ends what is left, with an error."""
+
+    def __init__(self, app: FastAPI, service: EngineService) -> None:
+        # What is logged, and how, is the caller's affair.
+        super().__init__(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=LIMIT))
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.create_task(self._end_answers())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    async def _end_answers(self) -> None:
+        await asyncio.sleep(GRACE)
+        await asyncio.to_thread(self._service.close)
+
+
+def _no_address(host: str, port: int, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(f"{host}:{port} is in use by another program: stop it, or choose another --port")
+    return ConfigError(f"cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port")
