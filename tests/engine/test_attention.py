@@ -53,7 +53,7 @@ def span(prompt: np.ndarray, start: int, stop: int, where: Runs, logits: bool = 
 
 
 def runner_of(folder: Path, dtype: str = "float32", deterministic: bool = False) -> TorchRunner:
-    runner = TorchRunner(folder, device="cpu", dtype=dtype, deterministic=deterministic)
+    runner = TorchRunner(folder, device="cpu", dtype=dtype, threads=1, deterministic=deterministic)
     runner.allocate(SLOTS, 16)
     # What nobody wrote must never be read.
     runner.pool.kv.fill_(float("nan"))

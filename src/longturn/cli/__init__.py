@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 import longturn
-from longturn.cli import chat, models, serve
+from longturn.cli.chat import chat as chat_command
 from longturn.cli.errors import Commands
+from longturn.cli.models import models as models_command
+from longturn.cli.serve import serve as serve_command
 
 app = typer.Typer(
     cls=Commands,
@@ -18,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (serve.serve, chat.chat, models.models):
+for command in (serve_command, chat_command, models_command):
     app.command()(command)
 
 

@@ -32,4 +32,6 @@ def models(
         )
     console = Console()
     console.print(table)
-    console.print("--model also takes a folder, a GGUF file or a hub id such as org/name.", style="dim", highlight=False)
+    console.print(
+        "--model also takes a folder, a GGUF file or a hub id such as org/name.", style="dim", highlight=False
+    )

@@ -39,7 +39,7 @@ class EngineOptions:
     write_policy: str = "write_through"
     max_running: int = 16
     max_waiting: int = 256
-    chunk_tokens: int = 512
+    chunk_tokens: int = 2048
     context: int | None = None
     threads: int | None = None
     deterministic: bool = False
