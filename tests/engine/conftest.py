@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.engine.rig import Reference
 from tests.tiny_model import Kind, build_tiny_model
 
 # Shorter than the prompts of the tests. tiny_model gives the Gemmas a window of 64 by itself.
@@ -34,3 +35,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Kind], Path]:
 def llama(tiny: Callable[[Kind], Path]) -> Path:
     """The folder of the tiny llama."""
     return tiny("llama")
+
+
+@pytest.fixture(scope="session")
+def right(llama: Path) -> Iterator[Reference]:
+    """The right greedy answer of the tiny llama to a prompt."""
+    reference = Reference(llama)
+    yield reference
+    reference.close()

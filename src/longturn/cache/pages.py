@@ -76,6 +76,16 @@ class PageTable:
                 best, shared = page, n
         return best, shared
 
+    def below(self, pages: list[Page]) -> list[Page]:
+        """All pages below `pages`, without these."""
+        found: list[Page] = []
+        stack = list(pages)
+        while stack:
+            children = [self.pages[key] for key in stack.pop().children]
+            found += children
+            stack += children
+        return found
+
     def add(self, page: Page) -> None:
         """Enter a page; room must have been made."""
         self.pages[page.key] = page

@@ -131,9 +131,9 @@ class RadixTree:
         assert leaf.parent is not None
         del leaf.parent.children[int(leaf.tokens[0])]
 
-    def nodes(self) -> Iterator[Node]:
-        """All nodes but the root, parents before children."""
-        stack = list(self.root.children.values())
+    def nodes(self, below: Node | None = None) -> Iterator[Node]:
+        """All nodes below one (below the root when none is given), parents before children."""
+        stack = list((below or self.root).children.values())
         while stack:
             node = stack.pop()
             yield node

@@ -8,6 +8,8 @@ import typer
 
 import longturn
 from longturn.cli.chat import chat as chat_command
+from longturn.cli.demo import demo as demo_command
+from longturn.cli.doctor import doctor as doctor_command
 from longturn.cli.errors import Commands
 from longturn.cli.models import models as models_command
 from longturn.cli.serve import serve as serve_command
@@ -20,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (serve_command, chat_command, models_command):
+for command in (demo_command, serve_command, chat_command, models_command, doctor_command):
     app.command()(command)
 
 

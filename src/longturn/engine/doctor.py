@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def examine(
     """Check the set-up, then hit versus miss in both modes; each check comes when it is done.
 
     dtype: of both modes; without it the default mode runs in float32, where rounding is too small to change an answer,
-    and the deterministic mode in the model's usual 16 bits. What cannot run because an earlier check failed is left out.
+    and the deterministic mode in the model's usual 16 bits. What cannot run after an earlier failure is left out.
     """
     blocked = False
     for check in _set_up(model, device, progress):
@@ -104,13 +105,10 @@ def _packages() -> Check:
     try:
         for name in PACKAGES:
             found[name] = version(name)
-        import torch
-        import transformers  # noqa: F401
+            import_module(name)
     except (PackageNotFoundError, ImportError, OSError) as error:
         return Check("packages", False, f"{error}: pip install 'longturn[engine]'", {"versions": found})
-    return Check(
-        "packages", True, ", ".join(f"{name} {number}" for name, number in found.items()), {"versions": found}
-    )
+    return Check("packages", True, ", ".join(f"{name} {number}" for name, number in found.items()), {"versions": found})
 
 
 def _device(wanted: str) -> Check:

@@ -35,7 +35,7 @@ OUTPUT = 16
 # Each tier, and what must be emptied before it is the one to answer.
 TIERS = {"device": (), "host": ("device",), "disk": ("device", "host")}
 # Logits of 16-bit models may differ by this share of the largest one; wrong KV is off by several times as much.
-ROUNDING = 0.1
+ROUNDING = 0.05
 _PATIENCE_SECONDS = 600
 
 
@@ -115,7 +115,7 @@ def _prompts(service: EngineService) -> list[Tokens]:
 
 def _ask(service: EngineService, recorder: _Recorder, prompts: Sequence[Tokens]) -> _Round:
     """Send all prompts at once and wait for their answers. Raises what ends a request with an error."""
-    recorder.logits = logits = {}
+    logits = recorder.logits = dict[int, Tensor]()
     params = SamplingParams(max_tokens=OUTPUT, temperature=0, ignore_eos=True)
     answers: list[list[int]] = []
     lines: list[Future[RequestLine]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
+log = logging.getLogger(__name__)
 # Hints that protect what a request has just put into the cache, so they act when it ends as well.
 _LASTING_HINTS = ("pin", "expect", "priority")
 
@@ -150,8 +152,17 @@ class Engine:
             output = sequence.append(sample)
             if output.finish_reason is not None:
                 self._end(sequence, output)
-            else:
-                sequence.request.on_output(output)
+            elif not self._deliver(sequence, output):
+                self._end(sequence, sequence.ended("cancelled"))
+
+    def _deliver(self, sequence: Sequence, output: Output) -> bool:
+        """Hand an output to its listener. One that fails is a client that is gone: False, and no harm to others."""
+        try:
+            sequence.request.on_output(output)
+        except Exception:
+            log.exception("the listener of request %s has failed", sequence.request.id)
+            return False
+        return True
 
     def _end(self, sequence: Sequence, output: Output) -> None:
         if sequence.allocation is not None and sequence.computed is not None:
@@ -161,7 +172,7 @@ class Engine:
         for hint in sequence.request.hints:
             if hint.kind in _LASTING_HINTS:
                 self.cache.hint(hint)
-        sequence.request.on_output(output)
+        self._deliver(sequence, output)
         if output.line is not None:
             self.on_line(output.line)
 

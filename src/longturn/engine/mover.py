@@ -20,6 +20,7 @@ from longturn.store import PageStore
 
 PageBytes = npt.NDArray[np.uint8]
 log = logging.getLogger(__name__)
+_FETCH_BATCH = 64
 
 
 class DevicePool(Protocol):
@@ -54,7 +55,7 @@ class Mover:
         self._pool = pool
         self._stores = {"host": host, "disk": disk}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="longturn-fetch")
-        self._fetches: dict[Future[PageBytes], Fetch] = {}
+        self._fetches: dict[Future[int], Fetch] = {}
 
     def carry_out(self, cache: PrefixCache) -> None:
         """Do all that `cache` has listed, in order, and report each."""
@@ -65,7 +66,7 @@ class Mover:
     def start_fetch(self, cache: PrefixCache, fetch: Fetch) -> None:
         """Begin to read pages from disk into host memory."""
         self.carry_out(cache)
-        self._fetches[self._reader.submit(self._read_disk, fetch.keys)] = fetch
+        self._fetches[self._reader.submit(self._fetch, fetch.keys)] = fetch
 
     def finish_fetches(self, cache: PrefixCache, timeout: float = 0.0) -> bool:
         """Report fetches that are done, waiting up to `timeout` seconds for one; True when any was."""
@@ -74,7 +75,8 @@ class Mover:
         done = [future for future in self._fetches if future.done()]
         for future in done:
             fetch = self._fetches.pop(future)
-            cache.landed(fetch, self._to_host(fetch, future.result()))
+            self.traffic.add("host-disk", future.result() * self._pool.page_bytes)
+            cache.landed(fetch, future.result())
         return bool(done)
 
     @property
@@ -96,7 +98,7 @@ class Mover:
                 case Drop():
                     return self._drop(transfer)
                 case Fetch():
-                    return self._to_host(transfer, self._read_disk(transfer.keys))
+                    return self._fetch(transfer.keys)
         except OSError as error:
             log.warning("a %s of %d pages failed: %s", type(transfer).__name__, len(transfer.keys), error)
             return 0
@@ -127,22 +129,23 @@ class Mover:
             self.traffic.add("host-disk", n_bytes)
         return len(pages)
 
-    def _read_disk(self, keys: list[bytes]) -> PageBytes:
-        """The leading pages that are whole: uint8 [n, page_bytes]. Runs beside the engine."""
-        disk = self._stores["disk"]
+    def _fetch(self, keys: list[bytes]) -> int:
+        """Read from disk into host memory, in batches whose memory is used again. Runs beside the engine."""
+        host, disk = self._stores["host"], self._stores["disk"]
+        assert host is not None
         assert disk is not None
+        fetched = 0
         try:
-            pages = _leading(disk.get(keys))
+            while fetched < len(keys):
+                batch = keys[fetched : fetched + _FETCH_BATCH]
+                pages = _leading(disk.get(batch))
+                stored = sum(host.put([key], page[None]) for key, page in zip(batch, pages, strict=False))
+                fetched += stored
+                if stored < len(batch):
+                    break
         except OSError as error:
             log.warning("a fetch of %d pages failed: %s", len(keys), error)
-            pages = []
-        return np.stack(pages) if pages else np.empty((0, self._pool.page_bytes), np.uint8)
-
-    def _to_host(self, fetch: Fetch, pages: PageBytes) -> int:
-        host = self._stores["host"]
-        assert host is not None
-        self.traffic.add("host-disk", pages.nbytes)
-        return host.put(fetch.keys[: len(pages)], pages)
+        return fetched
 
     def _drop(self, drop: Drop) -> int:
         host, disk = self._stores["host"], self._stores["disk"]

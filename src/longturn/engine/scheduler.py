@@ -82,14 +82,13 @@ class Scheduler:
         work = [Work(sequence, 1) for sequence in decoding if sequence.allocation is not None]
         budget = self._chunk_tokens - len(work)
         if work:
-            budget = min(budget, max(self._chunk_tokens // MIXED_SHARE, 1))
+            # At least one token, however many decode: prompts get on.
+            budget = max(min(budget, self._chunk_tokens // MIXED_SHARE), 1)
         prompts = [sequence for sequence in self.running if sequence.remaining > 1]
         for sequence in sorted(prompts, key=_urgency):
-            n = min(sequence.remaining, budget)
-            if self._align is not None:
-                n = min(sequence.remaining, self._align - (sequence.computed or 0) % self._align)
-            if n <= 0:
+            if budget <= 0:
                 break
+            n = min(sequence.remaining, budget) if self._align is None else _aligned(sequence, self._align)
             work.append(Work(sequence, n))
             budget -= n
         return work
@@ -109,13 +108,15 @@ class Scheduler:
         return [*self.running, *self.waiting]
 
     def _lookup(self, sequence: Sequence) -> Hit:
-        hit = self._cache.lookup(sequence.tokens, sequence.request.salt)
+        # In deterministic mode only prompts are reused, also after a preemption.
+        tokens = sequence.tokens if self._align is None else sequence.tokens[: sequence.n_prompt]
+        hit = self._cache.lookup(tokens, sequence.request.salt)
         sequence.estimate = sequence.length - hit.total
         if hit.disk and not sequence.fetched:
             sequence.fetched = True
             if (fetch := self._cache.prefetch(hit)) is not None:
                 self._mover.start_fetch(self._cache, fetch)
-                hit = self._cache.lookup(sequence.tokens, sequence.request.salt)
+                hit = self._cache.lookup(tokens, sequence.request.salt)
         return hit
 
     def _make_room(self, sequence: Sequence) -> None:
@@ -137,3 +138,12 @@ def _urgency(sequence: Sequence) -> tuple[int, float]:
     waited = time.monotonic() - sequence.request.arrived
     left = sequence.estimate if sequence.computed is None else sequence.remaining
     return -sequence.request.priority, left - waited * AGEING_TOKENS_PER_SECOND
+
+
+def _aligned(sequence: Sequence, align: int) -> int:
+    """The next chunk in deterministic mode: the same cuts however often the sequence is computed.
+
+    Tokens that were generated before a preemption are computed one by one, as they were at first.
+    """
+    computed = sequence.computed or 0
+    return max(min(sequence.n_prompt - computed, align - computed % align), 1)

@@ -31,6 +31,8 @@ def listen(host: str, port: int) -> socket.socket:
 
     Port 0 is any free one. Raises ConfigError when the address cannot be had.
     """
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port {port} does not exist: choose one from 0 to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # Of a name with several addresses take IPv4: that is what clients try who write 127.0.0.1.
@@ -45,8 +47,6 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise _no_address(host, port, error) from error
-    except OverflowError:
-        raise ConfigError(f"port {port} does not exist: choose one from 0 to 65535") from None
     return sock
 
 

@@ -59,7 +59,7 @@ def _object(front: Front, body: bytes) -> Mapping[str, Any]:
     """The body as an object; `model` may be left out."""
     try:
         fields = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RequestError(f"The body is not valid JSON: {error}.") from None
     if not isinstance(fields, dict):
         raise RequestError("The body must be a JSON object.")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from longturn.cache.contract import Allocation, CacheState, Hit, TierState
 from longturn.cache.events import Event, EventLog
-from longturn.cache.eviction import DEAD, EXPECTED, NORMAL, PINNED, Recency, Victims, order
+from longturn.cache.eviction import DEAD, EXPECTED, NORMAL, PINNED, Recency, Usage, Victims, order
 from longturn.cache.hints import Hint
 from longturn.cache.lower import LowerTiers, PageHit, PageRef
 from longturn.cache.pages import chain_keys, first_key
@@ -374,23 +374,31 @@ class LongturnCache:
         node, matched = tree.match(hint.tokens[:stop])
         if matched < node.end:
             node = self._split(tree, node, matched - node.depth)
-        reached, until = 0, self._clock() + hint.seconds
-        for step in node.path():
-            if step.end <= hint.start:
-                continue
-            if step.depth < hint.start and _PROTECTION.get(hint.kind) == DEAD:
-                self._split(tree, step, hint.start - step.depth)
-            pages = [page for key in step.keys if (page := self._lower.table.get(key)) is not None]
-            for usage in (step.usage, *(page.usage for page in pages)):
-                if hint.kind == "priority":
-                    usage.priority = max(usage.priority, hint.level)
-                else:
-                    usage.protection, usage.until = _PROTECTION[hint.kind], until
-            self._settle(step)
-            for page in pages:
-                self._lower.table.settle(page)
+        steps = [step for step in node.path() if step.end > hint.start]
+        pages = self._lower.held(hint.tokens[:stop], matched, tree.key_before(node, matched), hint.start)
+        reached = len(pages) * self._page_size
+        if _PROTECTION.get(hint.kind) == DEAD:
+            if steps and steps[0].depth < hint.start:
+                self._split(tree, steps[0], hint.start - steps[0].depth)
+            # Whatever follows a dead range can only be reached through it.
+            if matched == stop:
+                steps += tree.nodes(below=node)
+            pages += self._lower.table.below(pages[-1:])
+        for step in steps:
             reached += len(step.tokens)
+            pages += [page for key in step.keys if (page := self._lower.table.get(key)) is not None]
+            self._mark(step.usage, hint)
+            self._settle(step)
+        for page in pages:
+            self._mark(page.usage, hint)
+            self._lower.table.settle(page)
         return reached
+
+    def _mark(self, usage: Usage, hint: Hint) -> None:
+        if hint.kind == "priority":
+            usage.priority = max(usage.priority, hint.level)
+        else:
+            usage.protection, usage.until = _PROTECTION[hint.kind], self._clock() + hint.seconds
 
     def clear(self, tier: str) -> int:
         if tier == "device":

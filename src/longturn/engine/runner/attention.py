@@ -156,7 +156,7 @@ def attention(
 def _attend_decode(pieces: list[Piece], layer: int, query: Tensor, kv_heads: int, scale: float) -> Tensor:
     """The common case of decode, each row alone with one run: no merging, fewest operations."""
     n, heads, dim = query.shape
-    rows = query.view(n, kv_heads, heads // kv_heads, dim).split(1)
+    rows = torch.split(query.view(n, kv_heads, heads // kv_heads, dim), 1)
     results: list[Tensor] = [query] * n
     for piece in pieces:
         row = piece.rows[0]

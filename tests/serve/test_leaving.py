@@ -1,0 +1,124 @@
+"""Clients that leave, and clients that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from longturn.engine import EngineService
+from longturn.serve import create_app, in_background, respond
+from tests.serve.conftest import tiny_options
+from tests.serve.fake_service import FakeService
+
+# Longer than any test would wait for.
+ENDLESS = {"model": "tiny", "prompt": "Once", "max_tokens": 2000, "ignore_eos": True}
+
+
+def comes_to_rest(service: EngineService) -> bool:
+    """Whether the engine soon has nothing to do, and nothing of its pool is in use."""
+    for _ in range(100):
+        state = service.state()
+        if state.running == state.waiting == 0:
+            device = state.cache.tiers[0]
+            return device.used == device.evictable
+        time.sleep(0.02)
+    return False
+
+
+def test_a_stream_that_nobody_reads_any_more_is_cancelled(http: httpx.Client, service: EngineService):
+    with http.stream("POST", "/v1/completions", json={**ENDLESS, "stream": True}) as answer:
+        next(answer.iter_lines())
+        assert service.state().running == 1
+    assert comes_to_rest(service)
+
+
+def test_a_client_that_does_not_wait_for_the_whole_is_noticed(http: httpx.Client, service: EngineService):
+    with pytest.raises(httpx.ReadTimeout):
+        http.post("/v1/completions", json={**ENDLESS, "n": 3}, timeout=0.2)
+    assert comes_to_rest(service)
+
+
+@pytest.fixture
+def narrow(tiny_folder: Path) -> Iterator[tuple[EngineService, str]]:
+    """A server that computes one request at a time and lets one more wait."""
+    service = EngineService.start(tiny_options(tiny_folder, max_running=1, max_waiting=1))
+    with in_background(create_app(service), service) as url:
+        yield service, url
+    service.check_integrity()
+    service.close()
+
+
+def test_a_full_queue_is_said_so_and_leaves_nothing_behind(narrow: tuple[EngineService, str]):
+    service, url = narrow
+    client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    with client.completions.create(**{k: v for k, v in ENDLESS.items() if k != "ignore_eos"}, stream=True) as first:
+        next(iter(first))
+        with pytest.raises(openai.RateLimitError) as caught:
+            # One of the two would still find a place.
+            client.completions.create(model="tiny", prompt=["a", "b"], stream=True)
+        assert int(caught.value.response.headers["retry-after"]) >= 1
+        assert caught.value.code == "queue_full"
+        for _ in range(50):
+            if service.state().waiting == 0:
+                break
+            time.sleep(0.02)
+        assert service.state().waiting == 0
+    assert comes_to_rest(service)
+
+
+def test_a_waiting_client_that_leaves_gives_its_place_away(narrow: tuple[EngineService, str]):
+    service, url = narrow
+    with httpx.stream("POST", f"{url}/v1/completions", json={**ENDLESS, "stream": True}) as first:
+        next(first.iter_lines())
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/completions", json={**ENDLESS, "stream": True}, timeout=0.2)
+    assert comes_to_rest(service)
+
+
+def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(respond, "KEEP_ALIVE", 0.02)
+    fake = FakeService(["one"], reason=None)
+    body = {"model": "tiny", "prompt": "Once", "stream": True}
+    with (
+        in_background(create_app(fake), fake) as url,
+        httpx.stream("POST", f"{url}/v1/completions", json=body) as answer,
+    ):
+        lines = answer.iter_lines()
+        seen = [next(lines) for _ in range(6)]
+        assert seen[0].startswith("data: ")
+        assert seen[2] == seen[4] == ": waiting"
+    for _ in range(100):
+        if fake.cancelled:
+            break
+        time.sleep(0.01)
+    assert fake.cancelled == [fake.requests[0].id]
+
+
+async def test_outputs_for_a_loop_that_is_gone_are_dropped():
+    from longturn.engine import SamplingParams
+    from longturn.serve.bridge import Answers
+
+    fake = FakeService()
+
+    def ask() -> None:
+        async def once() -> None:
+            answers = Answers(fake)
+            answers.ask("id", [1, 2], SamplingParams())
+
+        asyncio.run(once())
+
+    await asyncio.to_thread(ask)
+    fake.requests[0].on_output(object_with_tokens())
+
+
+def object_with_tokens() -> object:
+    from longturn.engine import Output
+
+    return Output("id", "late", (1,))
