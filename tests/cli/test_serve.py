@@ -13,7 +13,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-
 from typer.testing import CliRunner
 
 from longturn.cli import app

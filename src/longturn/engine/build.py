@@ -85,7 +85,12 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
         mover=mover,
         runner=runner,
         scheduler=Scheduler(
-            cache, mover, max_running=options.max_running, chunk_tokens=options.chunk_tokens, align=align
+            cache,
+            mover,
+            max_running=options.max_running,
+            chunk_tokens=options.chunk_tokens,
+            align=align,
+            shares=options.cache,
         ),
         tokenizer=tokenizer,
         model=options.served_name or model.name,

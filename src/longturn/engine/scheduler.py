@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from longturn.cache import Hit, PrefixCache
+from longturn.cache.radix import common_prefix
 from longturn.engine.mover import Mover
 from longturn.engine.sequence import Sequence
 
@@ -20,6 +21,8 @@ from longturn.engine.sequence import Sequence
 GROWTH = 64
 # A prompt that has waited for a second goes before one that is this many tokens shorter.
 AGEING_TOKENS_PER_SECOND = 2000
+# A prompt waits for another that is being computed when that will save it so many tokens.
+WORTH_WAITING_TOKENS = 64
 # While others decode, prompts get only this share of a step, so that streams do not stall.
 MIXED_SHARE = 4
 
@@ -35,11 +38,19 @@ class Work:
 class Scheduler:
     """Queue and running set of one engine.
 
-    chunk_tokens: most tokens of a step; align: prompts are cut at multiples of this (deterministic mode).
+    chunk_tokens: most tokens of a step; align: prompts are cut at multiples of this (deterministic mode); shares: the
+    cache keeps what is computed, so that of two prompts with a common prefix one may wait for the other.
     """
 
     def __init__(
-        self, cache: PrefixCache, mover: Mover, *, max_running: int, chunk_tokens: int, align: int | None = None
+        self,
+        cache: PrefixCache,
+        mover: Mover,
+        *,
+        max_running: int,
+        chunk_tokens: int,
+        align: int | None = None,
+        shares: bool = True,
     ) -> None:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -48,6 +59,7 @@ class Scheduler:
         self.max_running = max_running
         self._chunk_tokens = chunk_tokens
         self._align = align
+        self._shares = shares
 
     def add(self, sequence: Sequence) -> None:
         """Queue a request, and begin to fetch what the disk has of it."""
@@ -61,7 +73,7 @@ class Scheduler:
             if len(self.running) >= self.max_running:
                 break
             hit = self._lookup(sequence)
-            if hit.arriving:
+            if hit.arriving or self._soon_cached(sequence, hit):
                 continue
             room = min(GROWTH, sequence.max_length - sequence.length)
             allocation = self._cache.admit(hit, sequence.length - hit.total + room)
@@ -118,6 +130,16 @@ class Scheduler:
                 self._mover.start_fetch(self._cache, fetch)
                 hit = self._cache.lookup(tokens, sequence.request.salt)
         return hit
+
+    def _soon_cached(self, sequence: Sequence, hit: Hit) -> bool:
+        """Whether a prompt under way will soon leave in the cache what this one would compute now as well."""
+        worth = max(WORTH_WAITING_TOKENS, self._align or 0)
+        return self._shares and any(
+            other.remaining > 1
+            and other.request.salt == sequence.request.salt
+            and common_prefix(other.tokens, sequence.tokens) - hit.total >= worth
+            for other in self.running
+        )
 
     def _make_room(self, sequence: Sequence) -> None:
         """Slots for the token that `sequence` computes next; it may itself be the one that is preempted."""

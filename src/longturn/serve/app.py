@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastapi import FastAPI
 
-from longturn.engine import EngineService
 from longturn.serve import chat, completions, errors, models, status, tokenizing
 from longturn.serve.front import Front
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
+
+if TYPE_CHECKING:
+    from longturn.engine import EngineService
 
 BODY_LIMIT = 64 << 20
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from queue import SimpleQueue
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from longturn.errors import LedgerError
-from longturn.ledger import RequestLine
-from longturn.ledger.book import Book
+
+if TYPE_CHECKING:
+    from longturn.ledger import RequestLine
+    from longturn.ledger.book import Book
 
 log = logging.getLogger(__name__)
 

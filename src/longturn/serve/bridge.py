@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
-from longturn.cache import Tokens
-from longturn.engine import EngineService, Output, Request, SamplingParams
+from longturn.engine import Request
 from longturn.errors import LongturnError
-from longturn.ledger import RequestLine
 from longturn.serve.errors import shutting_down
+
+if TYPE_CHECKING:
+    from longturn.cache import Tokens
+    from longturn.engine import EngineService, Output, SamplingParams
+    from longturn.ledger import RequestLine
 
 
 class Answers:

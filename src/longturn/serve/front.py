@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
-from longturn.engine import EngineService
 from longturn.errors import UnknownModel
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
+
+if TYPE_CHECKING:
+    from longturn.engine import EngineService
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from longturn.dialects.openai import TokenLogprob
-from longturn.engine.sampling import Sampled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from longturn.engine.sampling import Sampled
 
 
 def token_logprobs(tokenizer: PreTrainedTokenizerBase, samples: Iterable[Sampled]) -> list[TokenLogprob]:

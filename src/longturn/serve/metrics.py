@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,9 +11,11 @@ from prometheus_client.registry import Collector
 
 from longturn.cache import Event
 from longturn.cache.events import EventKind
-from longturn.engine import EngineService
 from longturn.errors import LongturnError
 from longturn.ledger import RequestLine
+
+if TYPE_CHECKING:
+    from longturn.engine import EngineService
 
 WAITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 GAPS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)

@@ -11,12 +11,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
 
-from longturn.engine import EngineService
 from longturn.errors import ConfigError
+
+if TYPE_CHECKING:
+    from longturn.engine import EngineService
 
 log = logging.getLogger(__name__)
 
