@@ -6,7 +6,7 @@ import pytest
 
 from longturn.dialects.openai import parse_chat
 from longturn.errors import RequestError
-from longturn.serve.chat_prompt import chat_tokens
+from longturn.serve.chat_prompt import chat_text
 from tests.tiny_model import build_tiny_tokenizer
 
 WEATHER = {
@@ -33,7 +33,7 @@ def prompt(messages: list[dict], template: str | None = None, **more: object) ->
     tokenizer = build_tiny_tokenizer()
     if template is not None:
         tokenizer.chat_template = template
-    return tokenizer.decode(chat_tokens(tokenizer, parse_chat({"model": "m", "messages": messages, **more})))
+    return chat_text(tokenizer, parse_chat({"model": "m", "messages": messages, **more}))
 
 
 def test_the_template_writes_the_messages():
@@ -91,4 +91,4 @@ def test_a_model_without_a_template_says_what_to_use():
     tokenizer = build_tiny_tokenizer()
     tokenizer.chat_template = None
     with pytest.raises(RequestError, match="/v1/completions"):
-        chat_tokens(tokenizer, parse_chat({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}))
+        chat_text(tokenizer, parse_chat({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}))

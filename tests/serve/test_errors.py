@@ -21,6 +21,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
         ({"model": "nope"}, 404, "model", "model_not_found"),
         ({"model": None}, 400, "model", None),
         ({"prompt": [5] * 5000}, 400, "prompt", "context_length_exceeded"),
+        ({"prompt": "x" * 100_000}, 400, "prompt", "context_length_exceeded"),
         ({"prompt": [5] * 2000, "max_tokens": 49}, 400, "max_tokens", "context_length_exceeded"),
         ({"prompt": {"a": 1}}, 400, "prompt", None),
         ({"prompt": ""}, 400, "prompt", None),

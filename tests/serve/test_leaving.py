@@ -34,7 +34,8 @@ def comes_to_rest(service: EngineService) -> bool:
 
 def test_a_stream_that_nobody_reads_any_more_is_cancelled(http: httpx.Client, service: EngineService):
     with http.stream("POST", "/v1/completions", json={**ENDLESS, "stream": True}) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()
+        next(lines)
         assert service.state().running == 1
     assert comes_to_rest(service)
 
@@ -76,7 +77,8 @@ def test_a_full_queue_is_said_so_and_leaves_nothing_behind(narrow: tuple[EngineS
 def test_a_waiting_client_that_leaves_gives_its_place_away(narrow: tuple[EngineService, str]):
     service, url = narrow
     with httpx.stream("POST", f"{url}/v1/completions", json={**ENDLESS, "stream": True}) as first:
-        next(first.iter_lines())
+        lines = first.iter_lines()  # kept, because letting go of it closes the connection
+        next(lines)
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{url}/v1/completions", json={**ENDLESS, "stream": True}, timeout=0.2)
     assert comes_to_rest(service)

@@ -11,7 +11,6 @@ def test_there_and_back(http: httpx.Client):
     assert found["count"] == len(found["tokens"]) > 0
     assert found["max_model_len"] == 2048
     assert http.post("/detokenize", json={"tokens": found["tokens"]}).json() == {"prompt": "the café"}
-    assert http.post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
 
 
 def test_messages_go_through_the_template(http: httpx.Client):
@@ -28,6 +27,7 @@ def test_messages_go_through_the_template(http: httpx.Client):
         ("/tokenize", {"prompt": [1, 2]}),
         ("/detokenize", {}),
         ("/detokenize", {"tokens": "abc"}),
+        ("/detokenize", {"tokens": []}),
         ("/detokenize", {"tokens": [1, True]}),
         ("/detokenize", {"tokens": [300]}),
     ],

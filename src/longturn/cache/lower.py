@@ -128,15 +128,18 @@ class LowerTiers:
                 self.table.settle(page)
         self._events.record("fetched", "disk", n_pages * self._page_size)
 
-    def held(self, tokens: Tokens, device: int, parent: bytes, start: int) -> list[Page]:
+    def held(self, tokens: Tokens, device: int, parent: bytes, start: int, *, below: bool) -> list[Page]:
         """The pages of int32 [n] `tokens` that are in host memory, behind a match of `device` tokens whose last whole
-        page is `parent`, as far as they reach beyond `start`."""
+        page is `parent`, as far as they reach beyond `start`. With `below` also the pages that follow them."""
         size = self._page_size
         first = device // size
         keys = chain_keys(parent, tokens[first * size :], size) if self.table.pages else []
         ends = range((first + 1) * size, (first + len(keys) + 1) * size, size)
         found = [self.table.get(key) for key, end in zip(keys, ends, strict=True) if end > start]
-        return [page for page in found if page is not None]
+        held = [page for page in found if page is not None]
+        if below and found and (last := found[-1]) is not None:
+            held += self.table.below(last)
+        return held
 
     def lock(self, keys: list[bytes]) -> list[Page]:
         """Hold those of `keys` that are in host memory; give the result back to `unlock`."""

@@ -76,10 +76,9 @@ class PageTable:
                 best, shared = page, n
         return best, shared
 
-    def below(self, pages: list[Page]) -> list[Page]:
-        """All pages below `pages`, without these."""
-        found: list[Page] = []
-        stack = list(pages)
+    def below(self, page: Page) -> list[Page]:
+        """All pages below `page`, without itself."""
+        found, stack = [], [page]
         while stack:
             children = [self.pages[key] for key in stack.pop().children]
             found += children

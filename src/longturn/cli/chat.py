@@ -116,7 +116,8 @@ class Conversation:
                 raise
             note = "stopped; what it cost is not counted here"
         finally:
-            typer.echo()
+            if pieces:
+                typer.echo()
         if pieces:
             self._messages = [*messages, {"role": "assistant", "content": "".join(pieces)}]
         _note(note)

@@ -83,7 +83,9 @@ class ChatClient:
         if base.path in ("", "/"):
             base = base.copy_with(path="/v1")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT)
+        # A proxy from the environment cannot reach this machine's own addresses.
+        remote = base.host not in ("127.0.0.1", "::1", "localhost")
+        self._http = httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT, trust_env=remote)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from longturn.cli.demo_report import Turn
 
-MAX_TOKENS = 60
+# Greedy, so that every run says the same; the penalty keeps a small model from repeating itself.
+SETTINGS = {"temperature": 0, "max_tokens": 60, "frequency_penalty": 0.6}
 _SHOWN = 70  # characters of a user's message
 
 
@@ -55,6 +56,8 @@ def _both_runs(model: str, folder: Path, console: Console) -> tuple[list[Turn], 
     turns: list[Turn] = []
     # Fetching a model may take minutes, and is better watched here than hidden in the server's log.
     resolve(model, progress=console.print)
+    if model == "demo":
+        console.print("The demo model has 135 million parameters: believe the counts, not the answers.", style="dim")
     _announce(console, "Starting a server; its disk tier is an empty folder.")
     with running(model, folder) as server:
         while len(turns) < RESTART_AFTER:
@@ -76,15 +79,14 @@ def _turn(
     """Hold the turn that follows `before`. Raises LongturnError when it is not answered whole."""
     from longturn.cli.chat_client import ChatClient
     from longturn.cli.demo_report import Turn
-    from longturn.cli.demo_script import QUESTIONS
+    from longturn.cli.demo_script import QUESTIONS, SYSTEM
     from longturn.errors import LongturnError
 
     question = QUESTIONS[len(before)]
-    messages: list[dict[str, str]] = []
+    messages = [{"role": "system", "content": SYSTEM}]
     for asked, turn in zip(QUESTIONS, before, strict=False):
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": turn.answer}]
     messages.append({"role": "user", "content": question})
-    settings: dict[str, Any] = {"temperature": 0, "max_tokens": MAX_TOKENS}
     pieces: list[str] = []
 
     def say(text: str, end: str = "\n", style: str | None = None) -> None:
@@ -94,7 +96,7 @@ def _turn(
     say(f"\nYou: {_shortened(question)}", style="cyan")
     with (
         closing(ChatClient(url)) as client,
-        client.ask(model, messages, "demo", settings) as answer,
+        client.ask(model, messages, "demo", SETTINGS) as answer,
     ):
         for piece in answer:
             pieces.append(piece)

@@ -82,15 +82,16 @@ a tin under the third stair of the tower, and a list of what to bring: more wire
 Anders is due on the morning tide. The ravens sat on the gallery rail all evening and said nothing at all.
 """
 
+SYSTEM = "You are a friendly assistant."
+
 QUESTIONS = (
-    "Here are my notes from this summer. Please read them; I will ask you about them.\n\n"
-    f"{NOTES}\nFirst: on which island were they written, and what is there?",
-    "What is the name of the boatman, and who did he bring with him?",
-    "What did the storm destroy?",
-    "Which birds did I count?",
-    "How did I mend the wireless?",
-    "What is special about the new door of the hut?",
-    "Write a short postcard about the island to a friend.",
+    f"{NOTES}\n\nThese are my notes from this summer. Please summarise them in one sentence.",
+    "Who is Anders?",
+    "What did the storm do to the hut?",
+    "Which birds live on the island?",
+    "What did I make a new roof out of?",
+    "What did the ravens take?",
+    "Write a short postcard from the island to a friend.",
 )
 """One message of the user for each turn."""
 

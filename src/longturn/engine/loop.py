@@ -60,9 +60,15 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Queue a request; its output comes through `request.on_output`."""
-        for hint in request.hints:
-            self.cache.hint(hint)
-        self.scheduler.add(Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length))
+        sequence = Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length)
+        try:
+            for hint in request.hints:
+                self.cache.hint(hint)
+            self.scheduler.add(sequence)
+        except Exception as error:
+            self.scheduler.take_out(sequence)
+            self._finish(sequence, sequence.ended("error", error))
+            raise
 
     def step(self) -> bool:
         """Compute one step; False when there was nothing to compute."""
@@ -92,6 +98,12 @@ class Engine:
         for sequence in self.scheduler.all():
             if sequence.request.id == request_id:
                 self._end(sequence, sequence.ended(reason, error))
+
+    def abandon(self, reason: str, error: Exception | None) -> None:
+        """End all requests without touching the cache, which may be what has failed."""
+        for sequence in self.scheduler.all():
+            self.scheduler.take_out(sequence)
+            self._finish(sequence, sequence.ended(reason, error))
 
     def _begin(self, sequence: Sequence) -> None:
         """Pages have landed, or not: from here on it is known what must be computed."""
@@ -165,13 +177,20 @@ class Engine:
         return True
 
     def _end(self, sequence: Sequence, output: Output) -> None:
-        if sequence.allocation is not None and sequence.computed is not None:
-            self._commit_sequence(sequence)
-            self.mover.carry_out(self.cache)
-        self.scheduler.remove(sequence)
-        for hint in sequence.request.hints:
-            if hint.kind in _LASTING_HINTS:
-                self.cache.hint(hint)
+        self.scheduler.take_out(sequence)
+        try:
+            if sequence.allocation is not None and sequence.computed is not None:
+                self._commit_sequence(sequence)
+                self.mover.carry_out(self.cache)
+            self.scheduler.free(sequence)
+            for hint in sequence.request.hints:
+                if hint.kind in _LASTING_HINTS:
+                    self.cache.hint(hint)
+        finally:
+            # The answer is due even when the cache has failed.
+            self._finish(sequence, output)
+
+    def _finish(self, sequence: Sequence, output: Output) -> None:
         self._deliver(sequence, output)
         if output.line is not None:
             self.on_line(output.line)

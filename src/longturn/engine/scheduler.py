@@ -105,15 +105,18 @@ class Scheduler:
             budget -= n
         return work
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forget a request wherever it is, and free what it holds."""
+    def take_out(self, sequence: Sequence) -> None:
+        """Forget a request wherever it is. What it holds is for `free`."""
         if sequence in self.running:
             self.running.remove(sequence)
         if sequence in self.waiting:
             self.waiting.remove(sequence)
+
+    def free(self, sequence: Sequence) -> None:
+        """Give back what a request holds."""
         if sequence.allocation is not None:
-            self._cache.release(sequence.allocation)
-            sequence.allocation = None
+            allocation, sequence.allocation = sequence.allocation, None
+            self._cache.release(allocation)
 
     def all(self) -> Iterable[Sequence]:
         """Every request in the engine."""
@@ -150,7 +153,8 @@ class Scheduler:
             self._preempt(max(self.running, key=lambda s: (-s.request.priority, s.request.arrived)))
 
     def _preempt(self, sequence: Sequence) -> None:
-        self.remove(sequence)
+        self.take_out(sequence)
+        self.free(sequence)
         sequence.computed = None
         sequence.fetched = False
         self.waiting.append(sequence)

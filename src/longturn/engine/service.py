@@ -223,9 +223,13 @@ class EngineService:
         """Nobody may be left waiting for an answer."""
         with self._wake:
             left, self._inbox = list(self._inbox), deque()
-        reason = "error" if self.error else "cancelled"
-        failure = None if self.error is None else EngineStopped(f"the engine has failed: {self.error}")
         for action in left:
-            action()
-        for sequence in self._engine.scheduler.all():
-            self._engine.cancel(sequence.request.id, reason, failure)
+            try:
+                action()
+            except Exception:
+                log.exception("a call to the engine that has failed")
+        if self.error is None:
+            for sequence in self._engine.scheduler.all():
+                self._engine.cancel(sequence.request.id)
+        else:
+            self._engine.abandon("error", EngineStopped(f"the engine has failed: {self.error}"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from longturn.serve import chat, completions, errors, models, status, tokenizing
+from longturn.serve.encoding import Encoding
 from longturn.serve.front import Front
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
@@ -22,11 +23,11 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
 
     keys: who may ask (default: everybody); body_limit: bytes of the largest request.
     """
-    # The first call sets a tokenizer's truncation and padding; later ones, in threads, then only read it.
-    service.tokenizer("")
     # No pages of documentation: they would describe bodies that our dialects parse as plain bytes.
     app = FastAPI(title="Longturn", openapi_url=None)
-    app.state.front = Front(service, keys or Keys(), Metrics(service), body_limit)
+    app.state.front = Front(
+        service, Encoding(service.tokenizer, service.model), keys or Keys(), Metrics(service), body_limit
+    )
     errors.install(app)
     for module in (chat, completions, models, status, tokenizing):
         app.include_router(module.router)

@@ -15,7 +15,7 @@ from longturn.dialects.openai import ChatRequest, TokenLogprob
 from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
 from longturn.serve.body import off_the_loop, read_body
-from longturn.serve.chat_prompt import chat_tokens
+from longturn.serve.chat_prompt import chat_text
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import chat_length, params_of_choices
 from longturn.serve.logprobs import token_logprobs
@@ -43,7 +43,8 @@ def _prepare(front: Front, body: bytes) -> Call:
     request = openai.parse_chat(body)
     front.check_model(request.model)
     model, tokenizer = front.service.model, front.service.tokenizer
-    tokens = chat_tokens(tokenizer, request)
+    # The template has written all special tokens itself.
+    tokens = front.encoding.text(chat_text(tokenizer, request), param="messages", add_special_tokens=False)
     sampling = request.sampling()
     sampling["max_tokens"] = chat_length(sampling.get("max_tokens"), len(tokens), model.context)
     params = params_of_choices(sampling, request.choices)

@@ -1,4 +1,4 @@
-"""From messages and tools to the tokens of a prompt, through the model's own chat template.
+"""From messages and tools to the text of a prompt, through the model's own chat template.
 
 A template that knows no tools would drop them in silence, and calls and results of earlier turns with them. For such a
 model they are written into the messages, in the form of Hermes and Qwen, which is the one that most models have seen.
@@ -11,10 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jinja2 import TemplateError
 
-from longturn.cache import Tokens
 from longturn.dialects.openai import ChatRequest
 from longturn.errors import RequestError
 
@@ -38,8 +36,8 @@ For each function call, return a json object with function name and arguments wi
 </tool_call>"""
 
 
-def chat_tokens(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> Tokens:
-    """The prompt of a chat, int32 [n]. Raises RequestError for messages that the model's template refuses."""
+def chat_text(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> str:
+    """The prompt of a chat, special tokens included. Raises RequestError for messages that the template refuses."""
     if tokenizer.chat_template is None:
         raise RequestError("This model has no chat template: use /v1/completions.", param="model")
     messages, tools = request.template_messages(), request.template_tools()
@@ -49,13 +47,13 @@ def chat_tokens(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> Tok
     if "tools" not in tokenizer.get_chat_template(tools=tools):
         messages, tools = _with_tools_as_text(messages, tools), None
     try:
-        text = tokenizer.apply_chat_template(
-            messages, tools=[*tools] if tools else None, add_generation_prompt=True, tokenize=False, **options
+        return str(
+            tokenizer.apply_chat_template(
+                messages, tools=[*tools] if tools else None, add_generation_prompt=True, tokenize=False, **options
+            )
         )
     except TemplateError as error:
         raise RequestError(f"The model's chat template refuses these messages: {error}.", param="messages") from None
-    # The template has written all special tokens itself.
-    return np.asarray(tokenizer(text, add_special_tokens=False).input_ids, dtype=np.int32)
 
 
 def _with_tools_as_text(messages: Sequence[Json], tools: Sequence[Json] | None) -> list[Json]:

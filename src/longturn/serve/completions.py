@@ -7,15 +7,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from longturn.cache import Tokens
 from longturn.dialects import openai
 from longturn.dialects.openai import CompletionRequest, TokenLogprob
 from longturn.engine import Output
-from longturn.errors import RequestError
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import completion_length, params_of_choices
@@ -39,25 +36,15 @@ async def create_completion(http: Request, front: FrontOf, salt: SaltOf) -> Resp
 def _prepare(front: Front, body: bytes) -> Call:
     request = openai.parse_completion(body)
     front.check_model(request.model)
-    model, tokenizer = front.service.model, front.service.tokenizer
+    context = front.service.model.context
     sampling = request.sampling()
     choices = []
     for prompt in request.prompts:
-        tokens = prompt_tokens(prompt, tokenizer, model.vocab_size)
-        length = completion_length(sampling.get("max_tokens"), len(tokens), model.context)
+        tokens = front.encoding.prompt(prompt)
+        length = completion_length(sampling.get("max_tokens"), len(tokens), context)
         params = params_of_choices({**sampling, "max_tokens": length}, request.choices)
         choices += [(tokens, each) for each in params]
-    return Call(request, choices, CompletionRendering(request, len(choices), tokenizer))
-
-
-def prompt_tokens(prompt: str | list[int], tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> Tokens:
-    """The tokens of a prompt, int32 [n]. Raises RequestError for an empty one and for ids that are no tokens."""
-    ids: list[int] = tokenizer(prompt).input_ids if isinstance(prompt, str) else prompt
-    if not ids:
-        raise RequestError("The prompt is empty: send at least one token.", param="prompt")
-    if min(ids) < 0 or max(ids) >= vocab_size:
-        raise RequestError(f"Token ids must lie between 0 and {vocab_size - 1}.", param="prompt")
-    return np.asarray(ids, dtype=np.int32)
+    return Call(request, choices, CompletionRendering(request, len(choices), front.service.tokenizer))
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 
-import msgspec
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longturn.dialects import openai
 from longturn.errors import LongturnError, QueueFull, RequestError
+from longturn.serve.json_response import JsonResponse
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ def error_response(error: Exception) -> Response:
     status = openai.error_status(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    content = msgspec.json.encode(openai.error_body(error))
-    return Response(content, status, headers, media_type="application/json")
+    return JsonResponse(openai.error_body(error), status, headers)
 
 
 def report(error: Exception) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from longturn.errors import UnknownModel
+from longturn.serve.encoding import Encoding
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
 
@@ -20,6 +21,7 @@ class Front:
     """One server: its engine, its keys, its metrics. body_limit: bytes of the largest request."""
 
     service: EngineService
+    encoding: Encoding
     keys: Keys
     metrics: Metrics
     body_limit: int

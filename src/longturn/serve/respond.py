@@ -21,6 +21,7 @@ from longturn.errors import RequestError
 from longturn.serve.bridge import Answers
 from longturn.serve.errors import report
 from longturn.serve.front import Front
+from longturn.serve.json_response import JsonResponse
 from longturn.serve.usage import usage_of
 
 T = TypeVar("T")
@@ -79,8 +80,7 @@ async def respond(http: Request, front: Front, call: Call, salt: str) -> Respons
 async def _whole(answers: Answers, rendering: Rendering) -> Response:
     async for index, output in answers:
         rendering.push(index, output)
-    body = rendering.whole(usage_of(answers.lines, rendering.id))
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return JsonResponse(rendering.whole(usage_of(answers.lines, rendering.id)))
 
 
 class _Stream(StreamingResponse):

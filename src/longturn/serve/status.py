@@ -6,11 +6,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from longturn.errors import ConfigError
 from longturn.serve.errors import Refusal
 from longturn.serve.front import FrontOf, SaltOf
+from longturn.serve.json_response import JsonResponse
 
 router = APIRouter()
 
@@ -22,10 +23,10 @@ def health(front: FrontOf) -> Response:
     """200 while the engine can serve, 503 with the reason otherwise. Open to everybody."""
     service = front.service
     if service.alive:
-        return JSONResponse({"status": "ok", "model": service.model.name})
+        return JsonResponse({"status": "ok", "model": service.model.name})
     error = service.error
     reason = "the engine is stopped" if error is None else f"the engine has failed ({type(error).__name__})"
-    return JSONResponse({"status": "down", "reason": reason}, 503)
+    return JsonResponse({"status": "down", "reason": reason}, 503)
 
 
 @router.get("/metrics")

@@ -375,15 +375,16 @@ class LongturnCache:
         if matched < node.end:
             node = self._split(tree, node, matched - node.depth)
         steps = [step for step in node.path() if step.end > hint.start]
-        pages = self._lower.held(hint.tokens[:stop], matched, tree.key_before(node, matched), hint.start)
+        dead = _PROTECTION.get(hint.kind) == DEAD
+        key = tree.key_before(node, matched)
+        pages = self._lower.held(hint.tokens[:stop], matched, key, hint.start, below=dead)
         reached = len(pages) * self._page_size
-        if _PROTECTION.get(hint.kind) == DEAD:
+        if dead:
             if steps and steps[0].depth < hint.start:
                 self._split(tree, steps[0], hint.start - steps[0].depth)
             # Whatever follows a dead range can only be reached through it.
             if matched == stop:
                 steps += tree.nodes(below=node)
-            pages += self._lower.table.below(pages[-1:])
         for step in steps:
             reached += len(step.tokens)
             pages += [page for key in step.keys if (page := self._lower.table.get(key)) is not None]

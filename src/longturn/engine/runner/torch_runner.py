@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from longturn.engine.runner.attention import StepPlan, attend
-from longturn.engine.runner.blocks import replace_blocks
 from longturn.engine.runner.contract import ModelShape, Span
+from longturn.engine.runner.layers import replace_layers
 from longturn.engine.runner.pool import KVPool
 from longturn.errors import ConfigError, ModelError
 
@@ -58,7 +58,7 @@ class TorchRunner:
         self._check(model)
         self.shape = self._shape(model)
         if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            replace_blocks(model)
+            replace_layers(model)
 
     def allocate(self, slots: int, page_size: int) -> None:
         """Make the pool. Raises ConfigError when the device has no room for it."""
