@@ -8,17 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import openai
 import pytest
 from openai import OpenAI
 
-from longturn.engine import EngineService
+from longturn.engine import EngineService, Output, SamplingParams
 from longturn.serve import create_app, in_background, respond
+from longturn.serve.bridge import Answers
 from tests.serve.conftest import tiny_options
 from tests.serve.fake_service import FakeService
 
 # Longer than any test would wait for.
-ENDLESS = {"model": "tiny", "prompt": "Once", "max_tokens": 2000, "ignore_eos": True}
+PROMPT = {"model": "tiny", "prompt": "Once", "max_tokens": 2000}
+ENDLESS = {**PROMPT, "ignore_eos": True}
 
 
 def comes_to_rest(service: EngineService) -> bool:
@@ -59,7 +62,7 @@ def narrow(tiny_folder: Path) -> Iterator[tuple[EngineService, str]]:
 def test_a_full_queue_is_said_so_and_leaves_nothing_behind(narrow: tuple[EngineService, str]):
     service, url = narrow
     client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    with client.completions.create(**{k: v for k, v in ENDLESS.items() if k != "ignore_eos"}, stream=True) as first:
+    with client.completions.create(**PROMPT, stream=True, extra_body={"ignore_eos": True}) as first:
         next(iter(first))
         with pytest.raises(openai.RateLimitError) as caught:
             # One of the two would still find a place.
@@ -103,24 +106,12 @@ def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch):
     assert fake.cancelled == [fake.requests[0].id]
 
 
-async def test_outputs_for_a_loop_that_is_gone_are_dropped():
-    from longturn.engine import SamplingParams
-    from longturn.serve.bridge import Answers
-
+def test_outputs_for_a_loop_that_is_gone_are_dropped():
     fake = FakeService()
 
-    def ask() -> None:
-        async def once() -> None:
-            answers = Answers(fake)
-            answers.ask("id", [1, 2], SamplingParams())
+    async def ask() -> None:
+        Answers(fake).ask("id", np.array([1, 2], np.int32), SamplingParams())
 
-        asyncio.run(once())
-
-    await asyncio.to_thread(ask)
-    fake.requests[0].on_output(object_with_tokens())
-
-
-def object_with_tokens() -> object:
-    from longturn.engine import Output
-
-    return Output("id", "late", (1,))
+    asyncio.run(ask())
+    # An exception here would end the engine's thread.
+    fake.requests[0].on_output(Output("id", "late", (1,)))

@@ -11,7 +11,7 @@ import pytest
 
 from longturn.engine import EngineService
 from longturn.errors import ConfigError
-from longturn.serve import create_app, in_background, listen, server, url_of
+from longturn.serve import create_app, in_background, listen, run, server, url_of
 from tests.serve.conftest import tiny_options
 
 
@@ -59,3 +59,26 @@ def test_a_server_that_stops_lets_short_answers_end_and_breaks_off_long_ones(
         assert list(short)[-2] == "data: [DONE]"
         assert "shutting_down" in list(long)[-2]
     assert not service.alive
+
+
+def test_a_client_that_never_finishes_its_request_does_not_keep_the_server(
+    service: EngineService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(server, "LIMIT", 0.2)
+    with ExitStack() as stack:
+        serving = ExitStack()
+        url = serving.enter_context(in_background(create_app(service), service))
+        stuck = stack.enter_context(socket.create_connection(("127.0.0.1", httpx.URL(url).port)))
+        stuck.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        httpx.get(f"{url}/health")
+        serving.close()
+    assert "dropped a connection" in caplog.text
+    assert service.alive
+
+
+def test_an_address_that_another_took_meanwhile(service: EngineService, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with listen("127.0.0.1", 0) as first, listen("127.0.0.1", first.getsockname()[1]) as second:
+        second.listen()
+        with pytest.raises(ConfigError, match="in use"):
+            run(create_app(service), service, first)

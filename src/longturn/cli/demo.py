@@ -126,7 +126,9 @@ def _unwinding() -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)
 
-    kept = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # What `nohup` has had ignored stays ignored.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    kept = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:

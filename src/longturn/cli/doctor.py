@@ -27,8 +27,9 @@ def doctor(
 ) -> None:
     """Check this machine, and that an answer from the cache is the answer without it.
 
-    The same prompts are computed cold, then served from device, host and disk; answers and logits are compared. The
-    exit code is 1 if any check fails.
+    The same prompts are computed cold and served from device, host and disk, and compared.
+
+    The exit code is 1 if any check fails.
     """
     import msgspec
 

@@ -151,12 +151,15 @@ class Mover:
         host, disk = self._stores["host"], self._stores["disk"]
         if host is None:
             return len(drop.keys)
-        if drop.to_disk and disk is not None:
-            found = zip(drop.keys, host.get(drop.keys), strict=True)
-            kept = [(key, page) for key, page in found if page is not None]
-            if kept:
-                disk.put([key for key, _ in kept], np.stack([page for _, page in kept]))
-        host.delete(drop.keys)
+        try:
+            if drop.to_disk and disk is not None:
+                found = zip(drop.keys, host.get(drop.keys), strict=True)
+                kept = [(key, page) for key, page in found if page is not None]
+                if kept:
+                    disk.put([key for key, _ in kept], np.stack([page for _, page in kept]))
+        finally:
+            # The cache counts on these frames, whatever became of the copy.
+            host.delete(drop.keys)
         return len(drop.keys)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 
@@ -100,6 +101,9 @@ class _Guard:
 
         try:
             await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            # Only the end of the server cancels whole requests: those whose client neither reads nor writes on.
+            log.warning("dropped a connection that would have kept the server from stopping")
         except Exception as error:
             if started or scope["type"] != "http":
                 raise

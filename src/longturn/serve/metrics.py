@@ -26,6 +26,8 @@ class Metrics:
 
     def __init__(self, service: EngineService) -> None:
         self.registry = registry = CollectorRegistry()
+        # First, because it waits for the engine's step: whoever has got an answer then finds it counted.
+        registry.register(_State(service))
         self._logical = Counter("longturn_logical_tokens", "Tokens that requests contained.", registry=registry)
         self._cached = Counter(
             "longturn_cached_tokens", "Tokens served from a prefix cache, by tier.", ["tier"], registry=registry
@@ -50,7 +52,6 @@ class Metrics:
         for tier in service.state().cache.tiers:
             for counter in (self._cached, *self._events.values()):
                 counter.labels(tier.name)
-        registry.register(_State(service))
         service.on_line(self._count_line)
         service.on_events(self._count_events)
 

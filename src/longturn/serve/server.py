@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 GRACE = 5
 """Seconds that running answers get to end by themselves when the server stops."""
-LIMIT = GRACE + 3
+LIMIT = GRACE + 2
 """Seconds after which connections are dropped, whatever they are waiting for."""
 
 
