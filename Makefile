@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: install demo test check stress bench docs clean
+.PHONY: install demo test lint check stress bench docs docs-check clean
 
 install: .venv/installed
 
@@ -19,14 +19,28 @@ demo: install
 test: install
 	$(BIN)/pytest tests
 
-check: install
+lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests
+
+check: lint test
 
 stress: install
 	$(BIN)/pytest stress
+
+# What each tier is worth, the runner against plain transformers, and the engine's own work. Minutes; wants a quiet machine.
+bench: install
+	mkdir -p bench/results
+	$(BIN)/python bench/micro.py --json bench/results/micro.json
+	$(BIN)/python bench/against_transformers.py --json bench/results/transformers.json
+	$(BIN)/python bench/tiers.py --json bench/results/tiers.json
+
+docs: install
+	$(BIN)/python docs/build.py
+
+docs-check: install
+	$(BIN)/python docs/build.py --check
 
 clean:
 	rm -rf .venv build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -59,7 +59,7 @@ def main() -> None:
         runs = Runs([Run(0, len(prompt))])
         for start in range(0, len(prompt), CHUNK):
             stop = min(start + CHUNK, len(prompt))
-            ours.execute([Span(prompt[start:stop], start, runs.slice(0, stop), stop == len(prompt))])
+            ours.execute([Span(prompt[start:stop], start, runs.slice(0, stop), stop == len(prompt), True)])
 
     def prefill_plain(prompt: np.ndarray[Any, Any]) -> None:
         plain(torch.from_numpy(prompt.astype(np.int64))[None], logits_to_keep=1)
@@ -76,7 +76,7 @@ def main() -> None:
                     both["transformers"].append(n / took[1])
             rows[f"prefill {n}"] = summary(both)
         for batch in (1, 4, 8):
-            spans = [Span(tokens(1), 1000, Runs([Run(i * 2000, i * 2000 + 1001)]), True) for i in range(batch)]
+            spans = [Span(tokens(1), 1000, Runs([Run(i * 2000, i * 2000 + 1001)]), True, False) for i in range(batch)]
             both = {"longturn": [], "transformers": []}
             for repeat in range(args.repeats + 1):
                 context = torch.from_numpy(np.stack([tokens(1000) for _ in range(batch)]).astype(np.int64))

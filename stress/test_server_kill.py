@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
 from longturn.engine import EngineOptions, EngineService, Request, SamplingParams
 from tests.tiny_model import build_tiny_model
@@ -29,22 +30,37 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+# Servers are forked from a process that has imported the packages already: starting ten takes seconds, not minutes.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["stress.test_server_kill", "longturn.engine.runner.torch_runner", "longturn.serve.app"])
+
+
+def serve(arguments: list[str], log: Path) -> None:
+    """What the program `longturn` does, in a forked process."""
+    from longturn.cli import app
+
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    app(["serve", *arguments])
+
+
 class Server:
     """A server in a process of its own."""
 
     def __init__(self, model: Path, disk: Path, log: Path) -> None:
         self.url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [str(Path(sys.executable).with_name("longturn")), "serve", "--model", str(model), "--port", str(port)]
-        command += ["--dtype", "float32", "--threads", "1", "--device-tokens", "3000", "--host-bytes", "1MiB"]
-        command += ["--disk-bytes", "64MiB", "--disk-dir", str(disk), "--chunk-tokens", "64"]
-        self.log = log.open("ab")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        arguments = ["--model", str(model), "--port", str(port), "--dtype", "float32", "--threads", "1"]
+        arguments += ["--device-tokens", "3000", "--host-bytes", "1MiB", "--chunk-tokens", "64"]
+        arguments += ["--disk-bytes", "64MiB", "--disk-dir", str(disk)]
+        self.process = FORKS.Process(target=serve, args=(arguments, log))
+        self.process.start()
         until = time.monotonic() + 60
         while True:
             with suppress(httpx.TransportError):
                 if httpx.get(f"{self.url}/health").status_code == 200:
                     return
-            assert self.process.poll() is None, log.read_text()
+            assert self.process.is_alive(), log.read_text()
             assert time.monotonic() < until
             time.sleep(0.05)
 
@@ -56,9 +72,9 @@ class Server:
         return answer.json()
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-        self.log.close()
+        self.process.kill()
+        self.process.join(10)
+        assert self.process.exitcode == -signal.SIGKILL
 
 
 @contextmanager
@@ -71,8 +87,6 @@ def bare(model: Path) -> Iterator[Any]:
 
     def answer(prompt: list[int]) -> str:
         if tuple(prompt) not in known:
-            import numpy as np
-
             texts: list[str] = []
             ended = threading.Event()
 
@@ -112,7 +126,7 @@ def test_killed_ten_times(tmp_path: Path) -> None:
             try:
                 # What an earlier life left on disk, and what it may have left half.
                 with httpx.Client(timeout=20) as client:
-                    for prompt in rng.sample(old, min(len(old), 12)):
+                    for prompt in rng.sample(old, min(len(old), 8)):
                         answer = server.ask(client, prompt)
                         assert answer["choices"][0]["text"] == right(prompt)
                         from_disk += answer["usage"]["longturn"]["cached"].get("disk", 0)
@@ -132,13 +146,13 @@ def test_killed_ten_times(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join(30)
                 assert not thread.is_alive()
-            for prompt in fresh:
-                if id(prompt) in answers:
-                    assert answers[id(prompt)] == right(prompt)
+            answered = [prompt for prompt in fresh if id(prompt) in answers]
+            for prompt in rng.sample(answered, min(len(answered), 10)):
+                assert answers[id(prompt)] == right(prompt)
             # Those that were answered, and some that were under way when the end came.
-            old += [prompt for prompt in fresh if id(prompt) in answers][-40:]
+            old += answered[-20:]
             old += [prompt for prompt in fresh if id(prompt) not in answers][:4]
-    assert checked > KILLS * 5
+    assert checked > KILLS * 4
     assert from_disk > 1000
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log

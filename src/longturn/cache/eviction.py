@@ -122,9 +122,14 @@ class Victims(Generic[T]):
         heapq.heappush(self._heap, (usage.protection, self._key(usage), usage.ticket, item))
         if usage.protection > NORMAL:
             heapq.heappush(self._timers, (usage.until, usage.ticket, item))
-        if len(self._heap) > 64 and len(self._heap) > 3 * self._live:
+        # Entries that were withdrawn or offered again must not pile up, nor hold what they name in memory.
+        bound = max(64, 3 * self._live)
+        if len(self._heap) > bound:
             self._heap = [entry for entry in self._heap if entry[3].usage.ticket == entry[2]]
             heapq.heapify(self._heap)
+        if len(self._timers) > bound:
+            self._timers = [entry for entry in self._timers if entry[2].usage.ticket == entry[1]]
+            heapq.heapify(self._timers)
 
     def withdraw(self, item: T) -> None:
         """Take `item` out, if it is queued."""

@@ -126,7 +126,15 @@ class Engine:
             assert sequence.allocation is not None
             stop = start + w.n
             runs = sequence.allocation.runs.slice(0, stop)
-            spans.append(Span(sequence.tokens[start:stop], start, runs, stop == sequence.length))
+            spans.append(
+                Span(
+                    sequence.tokens[start:stop],
+                    start,
+                    runs,
+                    stop == sequence.length,
+                    w.n > 1 or start < sequence.n_prompt,
+                )
+            )
         return [spans] if self.align is None else [[span] for span in spans]
 
     def _commit(self, work: list[Work]) -> None:

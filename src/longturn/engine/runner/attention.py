@@ -1,9 +1,10 @@
 """Attention over the pool: KV is read where it lies, run by run, and the parts are merged by log-sum-exp.
 
-A step's queries are planned once (`StepPlan`) and every layer follows the plan. In decode the query heads of a group
-are folded into the query length, and requests that share a run of slots (a system prompt) read it together. Short runs
-are gathered first: a call per run would cost more than the copy. Merging partial attention by log-sum-exp follows
-FlashAttention (Dao et al. 2022) and cascade inference (FlashInfer, Ye et al. 2024).
+A step's queries are planned once (`StepPlan`) and every layer follows the plan. Prompts are attended in tiles that do
+not depend on chunks, so that a token's result is the same to the bit with a cached prefix and without. In decode the
+query heads of a group are folded into the query length, and requests that share a run of slots (a system prompt) read
+it together. Short runs are gathered first: a call per run would cost more than the copy. Merging partial attention by
+log-sum-exp follows FlashAttention (Dao et al. 2022) and cascade inference (FlashInfer, Ye et al. 2024).
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longturn.cache import Run, Runs
 from longturn.engine.runner.contract import Span
 from longturn.engine.runner.kernels import dense, partial
 
+# A prompt's token is attended in two parts, all tiles of so many positions before its own, and its own; so that its
+# result does not depend on how the prompt was cut into chunks or how much of it was cached.
+TILE = 256
+# With fewer query rows than this (heads of a group times tokens) torch's kernel sums in another order.
+LEAST_ROWS = 192
 # Below this length a run is gathered with others instead of being read in place by a call of its own.
 SHORT_RUN = 192
 
@@ -49,13 +55,21 @@ class Piece:
 
 
 class Chunk:
-    """A span of several tokens, rows `row` to `row + n` of the step, at positions from `start` on, and its past."""
+    """Tokens of a prompt: rows `row` to `row + n` of the step, at positions from `start` on.
 
-    def __init__(self, row: int, n: int, start: int, past: list[Piece]) -> None:
+    They are attended in tiles of TILE positions, cut at multiples of it from the beginning of the sequence: `tiles`
+    holds (first row of the chunk, row after the last, KV of all tiles before). `own` are the slots of the tiles' tokens
+    as far as there is KV, from the first tile's beginning on.
+    """
+
+    def __init__(self, row: int, n: int, start: int, tiles: list[tuple[int, int, Piece | None]], own: Tensor) -> None:
         self.rows = slice(row, row + n)
         self.n = n
         self.start = start
-        self.past = past
+        self.tiles = tiles
+        self.own = own
+        self.n_tiles = len(tiles)
+        self.skip = start % TILE
 
 
 class StepPlan:
@@ -67,7 +81,7 @@ class StepPlan:
     def __init__(self, kv: Tensor, spans: Sequence[Span], *, in_place: bool) -> None:
         self.in_place = in_place and kv.device.type == "cpu"
         self.rope: tuple[Tensor, Tensor, Tensor] | None = None
-        self._kv = kv
+        self.kv = kv
         self._spans = spans
         new = [_slots(span.runs.slice(span.start, span.start + len(span.tokens))) for span in spans]
         self._new_slots = self._on_device(np.concatenate(new))
@@ -76,7 +90,7 @@ class StepPlan:
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Put the step's KV, each [T, kv_heads, head_dim], into the pool (mutates it)."""
-        pool = self._kv[layer]
+        pool = self.kv[layer]
         pool[0].index_copy_(0, self._new_slots, keys)
         pool[1].index_copy_(0, self._new_slots, values)
 
@@ -93,7 +107,7 @@ class StepPlan:
             for span in self._spans:
                 n = len(span.tokens)
                 seen = span.runs.slice(_first(span, window), span.start + n)
-                spans.append((slice(row, row + n), Piece(self._kv, [], slots=self._on_device(_slots(seen)))))
+                spans.append((slice(row, row + n), Piece(self.kv, [], slots=self._on_device(_slots(seen)))))
                 row += n
             self._whole[window] = spans
         return self._whole[window]
@@ -104,24 +118,33 @@ class StepPlan:
         gathered: list[Piece] = []
         row = 0
         for span in self._spans:
-            n = len(span.tokens)
-            first, stop = _first(span, window), span.start + n
-            long, short = _by_length(span.runs.slice(first, span.start if n > 1 else stop))
-            if n > 1:
-                past = [Piece(self._kv, [row], run=run) for run in long]
-                if short:
-                    past.append(Piece(self._kv, [row], slots=self._on_device(_slots(short))))
-                chunks.append(Chunk(row, n, span.start, past))
+            if span.prompt:
+                chunks.append(self._chunk(span, row))
             else:
+                long, short = _by_length(span.runs.slice(_first(span, window), span.start + 1))
                 for run in long:
                     shared.setdefault(run, []).append(row)
                 if short:
-                    gathered.append(Piece(self._kv, [row], slots=self._on_device(_slots(short))))
-            row += n
-        return chunks, [Piece(self._kv, rows, run=run) for run, rows in shared.items()] + gathered
+                    gathered.append(Piece(self.kv, [row], slots=self._on_device(_slots(short))))
+            row += len(span.tokens)
+        return chunks, [Piece(self.kv, rows, run=run) for run, rows in shared.items()] + gathered
+
+    def _chunk(self, span: Span, row: int) -> Chunk:
+        n, start = len(span.tokens), span.start
+        first, stop = start // TILE * TILE, start + n
+        last = (stop - 1) // TILE * TILE
+        # One piece holds all that any tile looks back to; each reads as much of its beginning as lies before it.
+        runs = span.runs.slice(0, last).runs
+        slots = None if len(runs) == 1 else self._on_device(_slots(runs))
+        past = Piece(self.kv, [row], run=runs[0] if len(runs) == 1 else None, slots=slots) if last else None
+        tiles = [
+            (max(at, start) - start, min(at + TILE, stop) - start, past if at else None)
+            for at in range(first, stop, TILE)
+        ]
+        return Chunk(row, n, start, tiles, self._on_device(_slots(span.runs.slice(first, stop))))
 
     def _on_device(self, slots: npt.NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(slots).to(self._kv.device)
+        return torch.from_numpy(slots).to(self.kv.device)
 
 
 def attention(
@@ -142,12 +165,12 @@ def attention(
     if not chunks and len(pieces) == len(query) and all(len(piece.rows) == 1 for piece in pieces):
         return _attend_decode(pieces, layer, query, keys.shape[1], scale)
     out = torch.empty_like(query)
-    for i, chunk in enumerate(chunks):
+    for chunk in chunks:
         if window is not None and chunk.start + chunk.n > window:
             rows, piece = next(whole for whole in plan.whole(window) if whole[0] == chunk.rows)
             out[rows] = _dense(piece, layer, query[rows], scale, window, None)
         else:
-            out[chunk.rows] = _attend_chunk(chunks[i], layer, query, keys, values, scale)
+            out[chunk.rows] = _attend_chunk(plan, chunk, layer, query, keys.shape[1], scale)
     if pieces:
         _attend_single(pieces, layer, query, keys.shape[1], out, scale)
     return out
@@ -164,21 +187,38 @@ def _attend_decode(pieces: list[Piece], layer: int, query: Tensor, kv_heads: int
     return (torch.cat(results) if n > 1 else results[0]).reshape(n, heads, dim)
 
 
-def _attend_chunk(chunk: Chunk, layer: int, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """A chunk of a prompt: its own tokens causally, its past whole. Returns [n, heads, d]."""
+def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_heads: int, scale: float) -> Tensor:
+    """A chunk of a prompt, tile by tile: each tile causally on its own, and what lies before it whole. [n, heads, d]"""
     own, n = query[chunk.rows], chunk.n
     heads, dim = own.shape[1:]
-    kv_heads = keys.shape[1]
-    group = heads // kv_heads
-    own_keys = keys[chunk.rows].transpose(0, 1).repeat_interleave(group, 0)[None]
-    own_values = values[chunk.rows].transpose(0, 1).repeat_interleave(group, 0)[None]
-    parts = [partial(own.transpose(0, 1)[None], own_keys, own_values, scale, causal=True)]
-    if chunk.past:
-        folded = own.view(n, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, dim)
-        for piece in chunk.past:
-            result, weight = partial(folded, *piece.read(layer), scale)
-            parts.append((result.reshape(1, heads, n, dim), weight.reshape(1, heads, n)))
-    return _merge(parts)[0].transpose(0, 1)
+    group, end = heads // kv_heads, chunk.skip + n
+    tiled = own.new_zeros((chunk.n_tiles * TILE, heads, dim))
+    tiled[chunk.skip : end] = own
+    kv = own.new_zeros((2, chunk.n_tiles * TILE, kv_heads, dim))
+    kv[:, :end] = plan.kv[layer].index_select(1, chunk.own)
+    keys, values = kv.view(2, chunk.n_tiles, TILE, kv_heads, dim).transpose(2, 3).repeat_interleave(group, 2).unbind(0)
+    result, weight = partial(tiled.view(-1, TILE, heads, dim).transpose(1, 2), keys, values, scale, causal=True)
+    # From tiles [t, heads, TILE, d] back to the chunk's rows [n, heads, d].
+    result = result.transpose(1, 2).reshape(-1, heads, dim)[chunk.skip : end]
+    weight = weight.transpose(1, 2).reshape(-1, heads)[chunk.skip : end]
+    if chunk.tiles[-1][2] is None:
+        return result
+    before = torch.zeros_like(result)
+    before_weight = torch.full_like(weight, -torch.inf)
+    whole: KeysValues | None = None
+    least = -(-LEAST_ROWS // group)
+    for start, stop, past in chunk.tiles:
+        if past is None:
+            continue
+        whole = past.read(layer) if whole is None else whole
+        length = (chunk.start + start) // TILE * TILE
+        m = max(stop - start, least)
+        rows = nn.functional.pad(own[start:stop], (0, 0, 0, 0, 0, m - (stop - start)))
+        folded = rows.view(m, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, group * m, dim)
+        found, found_weight = partial(folded, whole[0][:, :, :length], whole[1][:, :, :length], scale)
+        before[start:stop] = found.reshape(heads, m, dim)[:, : stop - start].transpose(0, 1)
+        before_weight[start:stop] = found_weight.reshape(heads, m)[:, : stop - start].transpose(0, 1)
+    return _merge([(before, before_weight), (result, weight)])
 
 
 def _attend_single(pieces: list[Piece], layer: int, query: Tensor, kv_heads: int, out: Tensor, scale: float) -> None:
@@ -239,7 +279,7 @@ def _slots(runs: Runs | list[Run]) -> npt.NDArray[np.int64]:
 
 
 def attend(
-    module: torch.nn.Module,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,

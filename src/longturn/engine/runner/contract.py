@@ -18,13 +18,15 @@ class Span:
     """Tokens of one request to compute in a step.
 
     tokens: int32 [n], at positions `start` to `start + n`; runs: the slots of positions 0 to `start + n`, of which the
-    first `start` hold KV already; logits: whether the logits behind the last token are wanted.
+    first `start` hold KV already; logits: whether the logits behind the last token are wanted; prompt: these are tokens
+    of a prompt (only those may be several).
     """
 
     tokens: Tokens
     start: int
     runs: Runs
     logits: bool
+    prompt: bool
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """Decoder layers with fewer and faster operations, for the CPU in bf16.
 
 They stand in for the layers of `transformers` in the families whose layers are the plain ones: projections that read
-the same input are one, weights are packed once in oneDNN's layout (0.7 of the time of a plain linear at 1 to 32 rows,
-0.8 at 512), activations, products and residual sums are done while a linear writes, and queries and keys are rotated
-together. Results differ from the plain layers only in rounding. Other families keep their own layers and get packed
-linears.
+the same input are one, weights are packed, activations, products and residual sums are done while a linear writes,
+and queries and keys are rotated together. Results differ from the plain layers only in rounding. Other families keep
+their own layers and get packed linears.
 """
 
 from __future__ import annotations
@@ -15,35 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import StepPlan, attention
+from longturn.engine.runner.linear import PackedLinear
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
 PLAIN_LAYER = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 # Norms that are x / rms(x) * weight, computed in float32.
 PLAIN_NORM = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")
-_ROWS_PACKED_FOR = 16
-
-
-class PackedLinear(nn.Module):
-    """A linear [out, in] with its weight in oneDNN's layout; the plain weight is not kept."""
-
-    def __init__(self, linears: list[nn.Linear]) -> None:
-        super().__init__()
-        weight = torch.cat([linear.weight.data for linear in linears])
-        biases = [linear.bias.data for linear in linears if linear.bias is not None]
-        self.out_features, self.in_features = weight.shape
-        self.bias = torch.cat(biases) if biases else None
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_PACKED_FOR)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.apply_with(x, "none")
-
-    def apply_with(self, x: Tensor, activation: str) -> Tensor:
-        """The linear, then `activation` ("none" or "swish")."""
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, activation, [], "")  # type: ignore[no-any-return]
-
-    def then(self, x: Tensor, operation: str, other: Tensor) -> Tensor:
-        """The linear, then `operation` ("add" or "mul") with `other`, which has the shape of the result."""
-        return torch.ops.mkldnn._linear_pointwise.binary(x, other, self.packed, self.bias, operation)  # type: ignore[no-any-return]
 
 
 class Norm(nn.Module):
@@ -109,7 +85,7 @@ class MLP:
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """The MLP of x [1, T, hidden], added to `residual` of the same shape."""
-        gated = self.up.then(x, "mul", self.gate.apply_with(x, "swish"))
+        gated = self.up.then(x, "mul", self.gate(x, "swish"))
         return self.down.then(gated, "add", residual)
 
 
