@@ -103,7 +103,7 @@ def test_the_same_bits_in_any_company(llama: Path) -> None:
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_demo_model(tmp_path: Path, exact: bool) -> None:
     dtype = {"dtype": "bfloat16" if exact else "float32", "deterministic": exact}
-    common = {"model": "demo", "threads": None, "device_tokens": 3000, "page_size": 16, **dtype}
+    common = {"model": "demo", "device_tokens": 3000, "page_size": 16, **dtype}
     tiers = {"host_bytes": 128 << 20, "disk_bytes": 256 << 20, "disk_dir": tmp_path}
     warm = build(options(Path("demo"), **common, **tiers))
     bare = build(options(Path("demo"), **common, cache=False))
