@@ -26,6 +26,10 @@ from longturn.engine.runner.kernels import dense, partial
 TILE = 256
 # With fewer query rows than this (heads of a group times tokens) torch's kernel sums in another order.
 LEAST_ROWS = 192
+# So many tokens of requests that lie in several runs are gathered in each step, whole, so that their answers do not
+# depend on where they lie either. Beyond that (many requests behind a shared prompt) runs are read where they are, and
+# the parts are merged: faster, and different in the last bit.
+GATHERED_TOKENS = 8192
 # Below this length a run is gathered with others instead of being read in place by a call of its own.
 SHORT_RUN = 192
 
@@ -116,12 +120,16 @@ class StepPlan:
         chunks: list[Chunk] = []
         shared: dict[Run, list[int]] = {}
         gathered: list[Piece] = []
+        seen = [span.runs.slice(_first(span, window), span.start + 1) for span in self._spans]
+        scattered = sum(
+            len(runs) for span, runs in zip(self._spans, seen, strict=True) if not span.prompt and len(runs.runs) > 1
+        )
         row = 0
-        for span in self._spans:
+        for span, runs in zip(self._spans, seen, strict=True):
             if span.prompt:
                 chunks.append(self._chunk(span, row))
             else:
-                long, short = _by_length(span.runs.slice(_first(span, window), span.start + 1))
+                long, short = _by_length(runs, SHORT_RUN if scattered > GATHERED_TOKENS else None)
                 for run in long:
                     shared.setdefault(run, []).append(row)
                 if short:
@@ -266,12 +274,12 @@ def _first(span: Span, window: int | None) -> int:
     return 0 if window is None else max(0, span.start + 1 - window)
 
 
-def _by_length(runs: Runs) -> tuple[list[Run], list[Run]]:
-    """Runs to read in place, and runs to gather."""
+def _by_length(runs: Runs, least: int | None) -> tuple[list[Run], list[Run]]:
+    """Runs to read in place, and runs to gather: those shorter than `least`, or all when it is None."""
     if len(runs.runs) == 1:
         return runs.runs, []
-    long = [run for run in runs if run.stop - run.start >= SHORT_RUN]
-    return long, [run for run in runs if run.stop - run.start < SHORT_RUN]
+    long = [run for run in runs if least is not None and run.stop - run.start >= least]
+    return long, [run for run in runs if run not in long]
 
 
 def _slots(runs: Runs | list[Run]) -> npt.NDArray[np.int64]:
