@@ -6,9 +6,12 @@
     ├── RequestError           a request that is refused; carries an HTTP status and OpenAI's `type`, `param`, `code`
     │   ├── PromptTooLong      prompt and output do not fit the model's context
     │   ├── UnknownModel       no model of that name is served here
-    │   └── QueueFull          too many requests are waiting; try again after `retry_after` seconds
+    │   ├── QueueFull          too many requests are waiting; try again after `retry_after` seconds
+    │   ├── EngineStopped      there is no engine to compute it: closed, or failed
+    │   └── Refusal            refused by the HTTP layer itself (keys, routes, sizes)
     ├── LedgerError            counts that do not add up, or a book that cannot be read
     ├── StoreError             a page store that cannot be opened or used
+    ├── BadLogits              the model gave numbers that are none
     └── CacheCorruption        an invariant of the cache is broken (a bug: report it)
 
 A failing tier is never an exception on the way of a request: it is a miss. Each message says what to do next.
@@ -71,12 +74,42 @@ class QueueFull(RequestError):
         self.retry_after = retry_after
 
 
+class EngineStopped(RequestError):
+    """The engine was closed or has failed; its log says why."""
+
+    status = 503
+    kind = "server_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="engine_stopped")
+
+
+class Refusal(RequestError):
+    """A request that the HTTP layer itself refuses."""
+
+    def __init__(self, status: int, message: str, code: str, *, kind: str = "invalid_request_error") -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.kind = kind
+
+
 class LedgerError(LongturnError):
     """Counts that do not add up, or a book that cannot be read."""
 
 
 class StoreError(LongturnError):
     """A page store that cannot be opened or used."""
+
+
+class BadLogits(LongturnError):
+    """The model gave NaN or infinite logits. `rows` are the batch rows concerned; no state has been touched."""
+
+    def __init__(self, rows: list[int]) -> None:
+        super().__init__(
+            f"The model gave NaN or infinite logits for batch row(s) {rows}. Check the weights, or use bfloat16 or "
+            "float32: float16 overflows in some models."
+        )
+        self.rows = rows
 
 
 class CacheCorruption(LongturnError):

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from longturn.cache import Run, Runs
+from longturn.engine.runner import attention
 from longturn.engine.runner.attention import SHORT_RUN
 from longturn.engine.runner.contract import Span
 from longturn.engine.runner.pool import KVPool
@@ -74,6 +75,13 @@ def plain(tiny: Callable[[Kind], Path]) -> Callable[[Kind, np.ndarray], Tensor]:
             return models[kind](input_ids=torch.from_numpy(prompt.astype(np.int64))[None], use_cache=False).logits[0]
 
     return logits
+
+
+@pytest.fixture(params=["gathered", "merged"], autouse=True)
+def scattered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests in several runs: gathered while they are few, read run by run when they are many."""
+    if request.param == "merged":
+        monkeypatch.setattr(attention, "GATHERED_TOKENS", 0)
 
 
 @pytest.fixture(params=FAMILIES)

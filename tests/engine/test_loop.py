@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from longturn.cache import Hint
-from longturn.engine.sampling import BadLogits
+from longturn.errors import BadLogits
 from tests.engine.rig import PAGE, PAGE_BYTES, TOKEN_BYTES, Asked, Reference, Rig, random_tokens, rig
 from tests.tiny_model import VOCAB, Kind
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from longturn.engine.sampling import BadLogits, Sampled, Sampler, SampleState
+from longturn.engine.sampling import Sampled, Sampler, SampleState
 from longturn.engine.sampling_params import SamplingParams
-from longturn.errors import RequestError
+from longturn.errors import BadLogits, RequestError
 
 VOCAB = 50
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from longturn.engine import EngineService, Output, Request, SamplingParams
-from longturn.engine.service import EngineStopped
-from longturn.errors import CacheCorruption, ConfigError, PromptTooLong, QueueFull, RequestError
+from longturn.errors import CacheCorruption, ConfigError, EngineStopped, PromptTooLong, QueueFull, RequestError
 from longturn.ledger import RequestLine
 from tests.engine.rig import PAGE_BYTES, Reference, random_tokens, service
 

@@ -10,9 +10,8 @@ import pytest
 from openai import OpenAI
 
 from longturn.engine import EngineService
-from longturn.errors import ConfigError
+from longturn.errors import ConfigError, Refusal
 from longturn.serve import Keys, create_app, in_background
-from longturn.serve.errors import Refusal
 
 ROUTES = ["/v1/models", "/v1/models/tiny", "/metrics", "/v1/cache"]
 

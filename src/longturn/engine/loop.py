@@ -12,9 +12,10 @@ from longturn.cache import Event, PrefixCache
 from longturn.engine.mover import Mover
 from longturn.engine.request import Output, Request
 from longturn.engine.runner.contract import Runner, Span
-from longturn.engine.sampling import BadLogits, Sampler
+from longturn.engine.sampling import Sampler
 from longturn.engine.scheduler import Scheduler, Work
 from longturn.engine.sequence import Sequence
+from longturn.errors import BadLogits
 from longturn.ledger import RequestLine
 
 if TYPE_CHECKING:

@@ -6,11 +6,14 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from longturn.cache import Hint, Tokens
-from longturn.engine.sampling import Sampled
 from longturn.engine.sampling_params import SamplingParams
 from longturn.ledger import RequestLine
+
+if TYPE_CHECKING:
+    from longturn.engine.sampling import Sampled
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,21 +17,10 @@ import torch
 from torch import Tensor
 
 from longturn.engine.sampling_params import SamplingParams
-from longturn.errors import LongturnError
+from longturn.errors import BadLogits
 
 # Nearly every nucleus lies within this many tokens; only a flatter distribution pays for ranking more of them.
 NUCLEUS_GUESS = 1024
-
-
-class BadLogits(LongturnError):
-    """The model gave NaN or infinite logits. `rows` are the batch rows concerned; no state has been touched."""
-
-    def __init__(self, rows: list[int]) -> None:
-        super().__init__(
-            f"The model gave NaN or infinite logits for batch row(s) {rows}. Check the weights, or use bfloat16 or "
-            "float32: float16 overflows in some models."
-        )
-        self.rows = rows
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from longturn.engine.build import Built, build
 from longturn.engine.loop import Counters
 from longturn.engine.options import EngineOptions
 from longturn.engine.request import Request
-from longturn.errors import LongturnError, PromptTooLong, QueueFull, RequestError
+from longturn.errors import EngineStopped, PromptTooLong, QueueFull, RequestError
 from longturn.ledger import RequestLine
 
 T = TypeVar("T")
@@ -25,10 +25,6 @@ log = logging.getLogger(__name__)
 _FETCH_WAIT = 0.05
 # An idle engine checks its cache at most this often.
 _CHECK_SECONDS = 30.0
-
-
-class EngineStopped(LongturnError):
-    """The engine has failed or was closed; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ class EngineService:
         self._check(request)
         with self._wake:
             if not self.alive:
-                raise EngineStopped(f"the engine has stopped ({self.error or 'closed'}): restart the server")
+                raise EngineStopped("the engine has stopped: see the server's log, and restart it")
             if self._pending >= self._max_waiting + self._engine.scheduler.max_running:
                 raise QueueFull(
                     f"{self._max_waiting} requests are waiting: try again in a moment, or raise --max-waiting",
@@ -181,7 +177,7 @@ class EngineService:
 
         with self._wake:
             if not self.alive:
-                raise EngineStopped(f"the engine has stopped ({self.error or 'closed'}): restart the server")
+                raise EngineStopped("the engine has stopped: see the server's log, and restart it")
             self._inbox.append(run)
             self._wake.notify()
         return answer.result(60)
@@ -232,4 +228,4 @@ class EngineService:
             for sequence in self._engine.scheduler.all():
                 self._engine.cancel(sequence.request.id)
         else:
-            self._engine.abandon("error", EngineStopped(f"the engine has failed: {self.error}"))
+            self._engine.abandon("error", EngineStopped("the engine has failed: see the server's log, and restart it"))

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
-from longturn.serve.errors import Refusal
+from longturn.errors import Refusal
 
 P = ParamSpec("P")
 T = TypeVar("T")

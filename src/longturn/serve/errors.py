@@ -13,22 +13,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longturn.dialects import openai
-from longturn.errors import LongturnError, QueueFull, RequestError
+from longturn.errors import LongturnError, QueueFull, Refusal, RequestError
 from longturn.serve.json_response import JsonResponse
 
 log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
 """nginx's status for a client that left; nobody receives it, but it is what the log should say."""
-
-
-class Refusal(RequestError):
-    """A request that the HTTP layer itself refuses."""
-
-    def __init__(self, status: int, message: str, code: str, *, kind: str = "invalid_request_error") -> None:
-        super().__init__(message, code=code)
-        self.status = status
-        self.kind = kind
 
 
 def shutting_down() -> Refusal:

@@ -6,8 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from longturn.errors import ConfigError
-from longturn.serve.errors import Refusal
+from longturn.errors import ConfigError, Refusal
 
 
 class Keys:

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import Response
 
-from longturn.errors import ConfigError
-from longturn.serve.errors import Refusal
+from longturn.errors import ConfigError, Refusal
 from longturn.serve.front import FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
 

@@ -41,7 +41,9 @@ class TorchRunner:
         deterministic: bool = False,
     ) -> None:
         from transformers import AttentionInterface, AutoModelForCausalLM
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()
         torch.set_num_threads(threads or os.cpu_count() or 1)
         self.device = _device(device)
         self._deterministic = deterministic
