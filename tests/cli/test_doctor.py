@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from longturn.cli import app
@@ -61,10 +62,11 @@ def test_only_deterministic_in_a_given_dtype(tiny: Path) -> None:
     assert [(hit["mode"], hit["dtype"]) for hit in hits] == [("deterministic", "float32")] * 3
 
 
-def test_rounding_in_16_bits_is_no_failure(tiny: Path) -> None:
+def test_default_mode_in_16_bits(tiny: Path) -> None:
     code, checks = doctor("--model", str(tiny), "--dtype", "bfloat16")
     assert code == 0
-    assert not checks["default hit from device"]["bit_identical"]
+    # Elsewhere rounding may differ, which is no failure.
+    assert checks["default hit from device"]["bit_identical"] or not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -43,7 +43,7 @@ class TorchRunner:
         from transformers import AttentionInterface, AutoModelForCausalLM
         from transformers.utils import logging
 
-        logging.disable_progress_bar()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(threads or os.cpu_count() or 1)
         self.device = _device(device)
         self._deterministic = deterministic
