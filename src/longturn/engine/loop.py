@@ -15,7 +15,7 @@ from longturn.engine.runner.contract import Runner, Span
 from longturn.engine.sampling import Sampler
 from longturn.engine.scheduler import Scheduler, Work
 from longturn.engine.sequence import Sequence
-from longturn.errors import BadLogits
+from longturn.errors import BadLogits, EngineStopped
 from longturn.ledger import RequestLine
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
+ENGINE_FAILED = "the engine has failed: see the server's log, and restart it"
 # Hints that protect what a request has just put into the cache, so they act when it ends as well.
 _LASTING_HINTS = ("pin", "expect", "priority")
 
@@ -66,9 +67,9 @@ class Engine:
             for hint in request.hints:
                 self.cache.hint(hint)
             self.scheduler.add(sequence)
-        except Exception as error:
+        except Exception:
             self.scheduler.take_out(sequence)
-            self._finish(sequence, sequence.ended("error", error))
+            self._finish(sequence, sequence.ended("error", EngineStopped(ENGINE_FAILED)))
             raise
 
     def step(self) -> bool:

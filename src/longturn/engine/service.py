@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from longturn.cache import CacheState, Event
 from longturn.engine.build import Built, build
-from longturn.engine.loop import Counters
+from longturn.engine.loop import ENGINE_FAILED, Counters
 from longturn.engine.options import EngineOptions
 from longturn.engine.request import Request
 from longturn.errors import EngineStopped, PromptTooLong, QueueFull, RequestError
@@ -228,4 +228,4 @@ class EngineService:
             for sequence in self._engine.scheduler.all():
                 self._engine.cancel(sequence.request.id)
         else:
-            self._engine.abandon("error", EngineStopped("the engine has failed: see the server's log, and restart it"))
+            self._engine.abandon("error", EngineStopped(ENGINE_FAILED))
