@@ -1,7 +1,8 @@
 # Two commands do everything: `make demo` (the main job) and `make test`. Both install what they need first.
 PYTHON ?= python3
 BIN := .venv/bin
-export OMP_WAIT_POLICY ?= PASSIVE
+# As the engine sets it, for programs that load torch first.
+export GOMP_SPINCOUNT ?= 10000
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: install demo test lint check stress bench docs docs-check clean

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from longturn.engine.request import Output, Request
     from longturn.engine.service import EngineService, EngineState, ModelInfo
 
-# Before torch is loaded: its threads must sleep, not spin, while they wait for each other. Spinning ones stand in each
-# other's way as soon as anything else wants a core: on two cores shared with one other process a decode step took
-# twenty times as long.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Before torch is loaded: its threads must spin for a short while only when they wait for each other (libgomp's setting).
+# Spinning without end, the default, stands in the way of everything else that wants a core: on two cores shared with
+# one other process a decode step took 30 times as long. Not spinning at all costs two thirds more time on a quiet
+# machine; this costs nothing there, and a factor of 3 or so on the shared one.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __all__ = ["EngineOptions", "EngineService", "EngineState", "ModelInfo", "Output", "Request", "SamplingParams"]
 
