@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from longturn.engine.request import Output, Request
     from longturn.engine.service import EngineService, EngineState, ModelInfo
 
-# Before torch is loaded: its threads must spin for a short while only when they wait for each other (libgomp's setting).
+# Before torch is loaded: its threads must spin only shortly when they wait for each other (a setting of libgomp).
 # Spinning without end, the default, stands in the way of everything else that wants a core: on two cores shared with
 # one other process a decode step took 30 times as long. Not spinning at all costs two thirds more time on a quiet
 # machine; this costs nothing there, and a factor of 3 or so on the shared one.

@@ -200,33 +200,42 @@ def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_he
     own, n = query[chunk.rows], chunk.n
     heads, dim = own.shape[1:]
     group, end = heads // kv_heads, chunk.skip + n
-    tiled = own.new_zeros((chunk.n_tiles * TILE, heads, dim))
-    tiled[chunk.skip : end] = own
+    # Whole tiles, filled up with zeros at both ends.
     kv = own.new_zeros((2, chunk.n_tiles * TILE, kv_heads, dim))
     kv[:, :end] = plan.kv[layer].index_select(1, chunk.own)
-    keys, values = kv.view(2, chunk.n_tiles, TILE, kv_heads, dim).transpose(2, 3).repeat_interleave(group, 2).unbind(0)
-    result, weight = partial(tiled.view(-1, TILE, heads, dim).transpose(1, 2), keys, values, scale, causal=True)
-    # From tiles [t, heads, TILE, d] back to the chunk's rows [n, heads, d].
+    keys, values = kv.view(2, -1, TILE, kv_heads, dim).transpose(2, 3).unbind(0)
+    tiled = nn.functional.pad(own, (0, 0, 0, 0, chunk.skip, chunk.n_tiles * TILE - end))
+    tiled = tiled.view(-1, TILE, kv_heads, group, dim).transpose(1, 2)
+    result = own.new_empty((chunk.n_tiles, kv_heads, TILE, group, dim))
+    weight = torch.empty((chunk.n_tiles, kv_heads, TILE, group))
+    for i in range(group):
+        result[:, :, :, i], weight[..., i] = partial(tiled[:, :, :, i], keys, values, scale, causal=True)
+    # From tiles [t, kv_heads, TILE, group, d] back to the chunk's rows [n, heads, d].
     result = result.transpose(1, 2).reshape(-1, heads, dim)[chunk.skip : end]
     weight = weight.transpose(1, 2).reshape(-1, heads)[chunk.skip : end]
-    if chunk.tiles[-1][2] is None:
+    looking_back = [tile for tile in chunk.tiles if tile[2] is not None]
+    if not looking_back:
         return result
-    before = torch.zeros_like(result)
-    before_weight = torch.full_like(weight, -torch.inf)
-    whole: KeysValues | None = None
-    least = -(-LEAST_ROWS // group)
-    for start, stop, past in chunk.tiles:
-        if past is None:
-            continue
-        whole = past.read(layer) if whole is None else whole
-        length = (chunk.start + start) // TILE * TILE
-        m = max(stop - start, least)
-        rows = nn.functional.pad(own[start:stop], (0, 0, 0, 0, 0, m - (stop - start)))
+    first, least = looking_back[0][0], -(-LEAST_ROWS // group)
+    before, before_weight = torch.empty_like(result[first:]), torch.empty_like(weight[first:])
+    assert looking_back[0][2] is not None
+    past_keys, past_values = looking_back[0][2].read(layer)
+    for start, stop, _ in looking_back:
+        length, m = (chunk.start + start) // TILE * TILE, max(stop - start, least)
+        rows = (
+            own[start:stop]
+            if m == stop - start
+            else nn.functional.pad(own[start:stop], (0, 0, 0, 0, 0, m + start - stop))
+        )
         folded = rows.view(m, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, group * m, dim)
-        found, found_weight = partial(folded, whole[0][:, :, :length], whole[1][:, :, :length], scale)
-        before[start:stop] = found.reshape(heads, m, dim)[:, : stop - start].transpose(0, 1)
-        before_weight[start:stop] = found_weight.reshape(heads, m)[:, : stop - start].transpose(0, 1)
-    return _merge([(before, before_weight), (result, weight)])
+        found, found_weight = partial(folded, past_keys[:, :, :length], past_values[:, :, :length], scale)
+        where = slice(start - first, stop - first)
+        before[where] = found.reshape(heads, m, dim)[:, : stop - start].transpose(0, 1)
+        before_weight[where] = found_weight.reshape(heads, m)[:, : stop - start].transpose(0, 1)
+    share = torch.sigmoid(before_weight - weight[first:]).unsqueeze(-1)
+    merged = torch.lerp(result[first:].float(), before.float(), share)
+    result[first:] = merged
+    return result
 
 
 def _attend_single(pieces: list[Piece], layer: int, query: Tensor, kv_heads: int, out: Tensor, scale: float) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import StepPlan, attention
-from longturn.engine.runner.linear import PackedLinear
+from longturn.engine.runner.linear import PackedLinear, by_parts
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
 PLAIN_LAYER = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
@@ -82,11 +82,16 @@ class MLP:
         self.gate = PackedLinear([plain.gate_proj])
         self.up = PackedLinear([plain.up_proj])
         self.down = PackedLinear([plain.down_proj])
+        # Cut once for all three, so that only the narrow result is put together again.
+        self.sizes = tuple(size for size in self.gate.sizes if size in self.up.sizes and size in self.down.sizes)
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """The MLP of x [1, T, hidden], added to `residual` of the same shape."""
-        gated = self.up.then(x, "mul", self.gate(x, "swish"))
-        return self.down.then(gated, "add", residual)
+        return by_parts(self._rows, self.sizes, x, residual)
+
+    def _rows(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        assert residual is not None
+        return self.down.then(self.up.then(x, "mul", self.gate(x, "swish")), "add", residual)
 
 
 class Layer(nn.Module):
