@@ -62,18 +62,24 @@ class Chunk:
     """Tokens of a prompt: rows `row` to `row + n` of the step, at positions from `start` on.
 
     They are attended in tiles of TILE positions, cut at multiples of it from the beginning of the sequence: `tiles`
-    holds (first row of the chunk, row after the last, KV of all tiles before). `own` are the slots of the tiles' tokens
-    as far as there is KV, from the first tile's beginning on.
+    holds (first row of the chunk, row after the last, KV of all tiles before). `own` is where the tiles' tokens lie,
+    from the first tile's beginning to the end of the chunk.
     """
 
-    def __init__(self, row: int, n: int, start: int, tiles: list[tuple[int, int, Piece | None]], own: Tensor) -> None:
+    def __init__(
+        self, row: int, n: int, start: int, tiles: list[tuple[int, int, Piece | None]], own: Run | Tensor
+    ) -> None:
         self.rows = slice(row, row + n)
         self.n = n
         self.start = start
         self.tiles = tiles
-        self.own = own
         self.n_tiles = len(tiles)
         self.skip = start % TILE
+        self._own = own
+
+    def read(self, kv: Tensor) -> Tensor:
+        """KV of the tiles' tokens in one layer's pool [2, slots, kv_heads, head_dim]; a view where that can be."""
+        return kv.index_select(1, self._own) if isinstance(self._own, Tensor) else kv[:, self._own[0] : self._own[1]]
 
 
 class StepPlan:
@@ -149,7 +155,8 @@ class StepPlan:
             (max(at, start) - start, min(at + TILE, stop) - start, past if at else None)
             for at in range(first, stop, TILE)
         ]
-        return Chunk(row, n, start, tiles, self._on_device(_slots(span.runs.slice(first, stop))))
+        own = span.runs.slice(first, stop).runs
+        return Chunk(row, n, start, tiles, own[0] if len(own) == 1 else self._on_device(_slots(own)))
 
     def _on_device(self, slots: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(slots).to(self.kv.device)
@@ -200,11 +207,12 @@ def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_he
     own, n = query[chunk.rows], chunk.n
     heads, dim = own.shape[1:]
     group, end = heads // kv_heads, chunk.skip + n
-    # Whole tiles, filled up with zeros at both ends.
-    kv = own.new_zeros((2, chunk.n_tiles * TILE, kv_heads, dim))
-    kv[:, :end] = plan.kv[layer].index_select(1, chunk.own)
+    kv, tiled = chunk.read(plan.kv[layer]), own
+    if n < chunk.n_tiles * TILE:
+        # Whole tiles, filled up with zeros at both ends.
+        kv = nn.functional.pad(kv, (0, 0, 0, 0, 0, chunk.n_tiles * TILE - end))
+        tiled = nn.functional.pad(own, (0, 0, 0, 0, chunk.skip, chunk.n_tiles * TILE - end))
     keys, values = kv.view(2, -1, TILE, kv_heads, dim).transpose(2, 3).unbind(0)
-    tiled = nn.functional.pad(own, (0, 0, 0, 0, chunk.skip, chunk.n_tiles * TILE - end))
     tiled = tiled.view(-1, TILE, kv_heads, group, dim).transpose(1, 2)
     result = own.new_empty((chunk.n_tiles, kv_heads, TILE, group, dim))
     weight = torch.empty((chunk.n_tiles, kv_heads, TILE, group))
@@ -232,9 +240,8 @@ def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_he
         where = slice(start - first, stop - first)
         before[where] = found.reshape(heads, m, dim)[:, : stop - start].transpose(0, 1)
         before_weight[where] = found_weight.reshape(heads, m)[:, : stop - start].transpose(0, 1)
-    share = torch.sigmoid(before_weight - weight[first:]).unsqueeze(-1)
-    merged = torch.lerp(result[first:].float(), before.float(), share)
-    result[first:] = merged
+    share = torch.sigmoid(before_weight - weight[first:]).unsqueeze(-1).to(result.dtype)
+    result[first:].lerp_(before, share)
     return result
 
 
