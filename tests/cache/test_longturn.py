@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from longturn.cache import Load, LongturnCache, LongturnOptions, Run, Runs
@@ -683,3 +684,15 @@ def test_damage_is_found(damage: str) -> None:
             node.keys.pop()
     with pytest.raises(CacheCorruption):
         cache.check_integrity()
+
+
+def test_empty_trees_of_salts_do_not_pile_up() -> None:
+    cache = LongturnCache(LongturnOptions(64))
+    for number in range(100):
+        tokens = np.arange(8, dtype=np.int32)
+        allocation = cache.admit(cache.lookup(tokens, str(number)), 8)
+        assert allocation is not None
+        cache.commit(allocation, tokens)
+        cache.release(allocation)
+        cache.check_integrity()
+    assert len(cache._trees) <= 9

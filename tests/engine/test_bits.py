@@ -79,7 +79,7 @@ def test_a_row_does_not_feel_the_others() -> None:
             assert torch.equal(linear.then(x[:, :n], "add", other[:, :n]), summed[:, :n])
 
 
-@pytest.mark.parametrize("sizes", [(), (512,), (640, 1024, 2048)])
+@pytest.mark.parametrize("sizes", [(512,), (64, 128), (640, 1024, 2048)])
 def test_parts_cover_all_rows(sizes: tuple[int, ...]) -> None:
     for n in range(SMALL + 1, 5000, 37):
         size, padded = parts_of(n, sizes)

@@ -264,7 +264,8 @@ def test_a_conversion_killed_in_the_middle_leaves_nothing(tmp_path: Path) -> Non
     (tmp_path / "go").touch()
     second = child(tmp_path)
     assert said(second) == "converting"
-    path = Path(second.communicate(timeout=30)[0].strip())
+    path = Path(said(second))
+    second.communicate(timeout=30)
     assert sorted(file.name for file in path.iterdir()) == ["config.json", "model.safetensors"]
     assert [entry.name for entry in path.parent.iterdir() if entry.suffix != ".lock"] == [path.name]
 

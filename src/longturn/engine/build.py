@@ -31,10 +31,17 @@ class Built:
     engine: Engine
     model: LocalModel
     stores: tuple[PageStore, ...]
+    write_back: bool = False
 
     def close(self) -> None:
-        """End the mover's thread, then flush and close the stores."""
-        self.engine.mover.close()
+        """End the mover's thread, then flush and close the stores. For when no request is running."""
+        mover, cache = self.engine.mover, self.engine.cache
+        if self.write_back:
+            # What only upper tiers have goes down now, or is lost.
+            for tier in cache.state().tiers[:-1]:
+                cache.clear(tier.name)
+                mover.carry_out(cache)
+        mover.close()
         for store in self.stores:
             store.close()
 
@@ -99,7 +106,8 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
         page_size=options.page_size,
         align=align,
     )
-    return Built(engine, model, tuple(store for store in (disk, host) if store is not None))
+    stores = tuple(store for store in (disk, host) if store is not None)
+    return Built(engine, model, stores, write_back=disk is not None and options.write_policy == "write_back")
 
 
 def _open_stores(options: EngineOptions, page_bytes: int) -> tuple[HostStore | None, DiskStore | None]:

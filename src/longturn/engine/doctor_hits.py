@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from longturn.cache import Tokens
-from longturn.engine.build import build
 from longturn.engine.doctor import Check
 from longturn.engine.mover import DevicePool
 from longturn.engine.options import EngineOptions
@@ -77,12 +76,12 @@ def hit_versus_miss(mode: str, options: EngineOptions, progress: Callable[[str],
     may take another token where two are nearly as likely: that is shown, and only logits that are further off than
     rounding explains are a failure. Raises ConfigError, ModelError or StoreError.
     """
-    built = build(options, progress)
-    engine, runner = built.engine, built.engine.runner
+    service = EngineService.start(options, progress)
+    built = service.built
+    runner = built.engine.runner
     assert isinstance(runner, TorchRunner)
-    recorder = engine.runner = _Recorder(runner)
+    recorder = built.engine.runner = _Recorder(runner)
     dtype = str(runner.dtype).removeprefix("torch.")
-    service = EngineService(built, options.max_waiting)
     try:
         prompts = _prompts(service)
         progress(f"comparing hits and misses, {mode} mode in {dtype}")

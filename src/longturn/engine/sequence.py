@@ -117,16 +117,19 @@ class Sequence:
         return Output(self.request.id, "", (), finish_reason=reason, error=error, line=self.line(reason))
 
     def line(self, reason: str) -> RequestLine:
-        """The ledger's line of the request as it stands."""
+        """The ledger's line of the request as it stands; of one that ended before its prompt was computed, as far as
+        that got."""
         now, request = time.monotonic(), self.request
         cached = self.cached or {}
+        logical = self.n_prompt if self.output_length else min(self.computed or 0, self.n_prompt)
+        logical = max(logical, sum(cached.values()))
         cost = self.cost
         return RequestLine(
             request.id,
             request.session,
             self.model,
             request.arrived_at,
-            TokenUse(self.n_prompt, cached, self.n_prompt - sum(cached.values()), output=self.output_length),
+            TokenUse(logical, cached, logical - sum(cached.values()), output=self.output_length),
             Resources(
                 device_flops=cost.flops,
                 device_seconds=cost.device_seconds,

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from longturn.cache import CacheState, Event
@@ -50,9 +50,32 @@ class EngineState:
 
 
 class EngineService:
-    """Runs one engine. All methods may be called from any thread; outputs come from the engine's own."""
+    """Runs one engine. All methods may be called from any thread; outputs come from the engine's own.
 
-    def __init__(self, built: Built, max_waiting: int) -> None:
+    built: what it runs, for checks to look at.
+    """
+
+    def __init__(self, make: Callable[[], Built], max_waiting: int) -> None:
+        """`make` runs in the engine's thread, and what it raises is raised here.
+
+        All work of the model must come from one thread: with teams of threads for two, libgomp sees more threads than
+        cores and lets them sleep at every operation, which takes half as much time again.
+        """
+        made: Future[Built] = Future()
+        ready = threading.Event()
+
+        def live() -> None:
+            try:
+                made.set_result(make())
+            except BaseException as error:
+                made.set_exception(error)
+                return
+            ready.wait()
+            self._run()
+
+        self._thread = threading.Thread(target=live, name="longturn-engine", daemon=True)
+        self._thread.start()
+        built = made.result()
         engine = built.engine
         self.tokenizer = engine.tokenizer
         self.model = ModelInfo(
@@ -63,7 +86,7 @@ class EngineService:
             int(time.time()),
         )
         self.error: Exception | None = None
-        self._built = built
+        self.built = built
         self._engine = engine
         self._max_waiting = max_waiting
         self._inbox: deque[Callable[[], None]] = deque()
@@ -74,13 +97,12 @@ class EngineService:
         self._event_callbacks: list[Callable[[list[Event]], None]] = []
         engine.on_line = self._on_line
         engine.on_events = self._on_events
-        self._thread = threading.Thread(target=self._run, name="longturn-engine", daemon=True)
-        self._thread.start()
+        ready.set()
 
     @classmethod
     def start(cls, options: EngineOptions, progress: Callable[[str], None] | None = None) -> EngineService:
         """Build an engine and start it. Takes seconds; raises ConfigError, ModelError or StoreError."""
-        return cls(build(options, progress or (lambda message: None)), options.max_waiting)
+        return cls(lambda: build(options, progress or (lambda message: None)), options.max_waiting)
 
     @property
     def alive(self) -> bool:
@@ -145,7 +167,10 @@ class EngineService:
             self._closing = True
             self._wake.notify()
         self._thread.join(30)
-        self._built.close()
+        if self.error is not None:
+            # The cache may be what has failed: nothing of it goes down any more.
+            self.built = replace(self.built, write_back=False)
+        self.built.close()
 
     def _check(self, request: Request) -> None:
         n, info = len(request.tokens), self.model

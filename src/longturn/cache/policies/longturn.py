@@ -146,7 +146,7 @@ class LongturnCache:
             fresh = self.lookup(hit.tokens, hit.salt)
             n_new, hit = n_new + hit.total - fresh.total, fresh
         place: _Place = hit.where
-        tree = self._trees.setdefault(hit.salt, self._new_tree(hit.salt))
+        tree = self._tree_for(hit.salt)
         node = place.node if place.node.parent is not None else tree.root
         if hit.device < node.end:
             node = self._split(tree, node, hit.device - node.depth)
@@ -282,6 +282,14 @@ class LongturnCache:
     def _split(self, tree: RadixTree, node: Node, at: int) -> Node:
         self._version += 1
         return tree.split(node, at)
+
+    def _tree_for(self, salt: str) -> RadixTree:
+        """The tree of `salt`, made if need be. Those that are empty and not in use are dropped on the way."""
+        if salt not in self._trees:
+            used = {allocation.salt for allocation in self._allocations.values()}
+            self._trees = {name: tree for name, tree in self._trees.items() if tree.root.children or name in used}
+            self._trees[salt] = self._new_tree(salt)
+        return self._trees[salt]
 
     def _new_tree(self, salt: str) -> RadixTree:
         return RadixTree(self._page_size, first_key(self.options.fingerprint, salt))

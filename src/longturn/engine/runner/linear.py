@@ -19,7 +19,7 @@ from torch import Tensor, nn
 # Numbers of rows up to this agree with each other. A batch of them takes as long as four times as many in a large one.
 SMALL = 32
 _SMALL_COST = 4
-_SIZES = tuple(range(128, 2049, 128))
+_SIZES = (64, 96, *range(128, 2049, 128))
 # Of the weights of large models only these are tried: each try takes long.
 _FEW_SIZES = (512, 1024, 2048)
 _LARGE = 8 << 20
