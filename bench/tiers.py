@@ -75,11 +75,12 @@ class Server:
         return first, line
 
     def settle(self) -> None:
-        """Wait until the disk tier has stopped growing."""
+        """Wait until the disk tier has stopped growing and its files are written, as a person's next turn would."""
         used = -1
         while used != (now := self.tier("disk")):
             used = now
             time.sleep(0.5)
+        os.sync()
 
     def tier(self, name: str) -> int:
         """Tokens in a tier."""
@@ -113,7 +114,9 @@ def by_tier(rng: random.Random, repeats: int, folder: str) -> dict[str, Any]:
     server = Server(*options)
     for history in histories:
         seconds["cold"].append(server.ask(history)[0])
+        server.settle()
         probe(server, "device", history)
+    server.settle()
     server.http.delete("/v1/cache/device").raise_for_status()
     for history in histories:
         probe(server, "host", history)
