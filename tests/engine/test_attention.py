@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from longturn.cache import Run, Runs
-from longturn.engine.runner import attention
-from longturn.engine.runner.attention import SHORT_RUN
+from longturn.engine.runner import plan
 from longturn.engine.runner.contract import Span
+from longturn.engine.runner.plan import SHORT_RUN
 from longturn.engine.runner.pool import KVPool
 from longturn.engine.runner.torch_runner import TorchRunner
 from tests.engine.conftest import MISTRAL_WINDOW
@@ -81,7 +81,7 @@ def plain(tiny: Callable[[Kind], Path]) -> Callable[[Kind, np.ndarray], Tensor]:
 def scattered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests in several runs: gathered while they are few, read run by run when they are many."""
     if request.param == "merged":
-        monkeypatch.setattr(attention, "GATHERED_TOKENS", 0)
+        monkeypatch.setattr(plan, "GATHERED_TOKENS", 0)
 
 
 @pytest.fixture(params=FAMILIES)

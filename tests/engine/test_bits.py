@@ -55,6 +55,9 @@ def check(folder: Path, vocab: int, cuts_to_try: Sequence[str] = tuple(CUTS)) ->
             found_logits, found_kv = computed(runner, tokens, cuts, runs)
             assert torch.equal(found_kv.view(torch.int16), kv.view(torch.int16))
             assert torch.equal(found_logits, logits)
+    # Nor does it matter whether a token was generated or came with a prompt.
+    runner.execute([Span(tokens, 0, ONE_RUN, True, prompt=True)])
+    assert torch.equal(runner.pool.kv[:, :, : N + DECODED].view(torch.int16), kv.view(torch.int16))
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])

@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 
 
-def partial(query: Tensor, keys: Tensor, values: Tensor, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
-    """Attention on the CPU over one set of keys: results [1, heads, n, d] and their log-sum-exp, float32 [1, heads, n].
+def partial(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention on the CPU over one set of keys: results [b, heads, n, d] and their log-sum-exp, float32 [b, heads, n].
 
-    query [1, heads, n, d], keys and values [1, heads, m, d] with any strides but the last; `causal` needs n == m.
+    query [b, heads, n, d], keys and values [b, heads, m, d] with any strides but the last; `causal` needs n == m,
+    `mask` (float32 [b, 1, n, m]) is added to the scores.
     """
     result, weight = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, keys, values, 0.0, causal, scale=scale
+        query, keys, values, 0.0, causal, attn_mask=mask, scale=scale
     )
     return result, weight
 

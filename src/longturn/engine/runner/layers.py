@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longturn.engine.runner.attention import StepPlan, attention
+from longturn.engine.runner.attention import attention
 from longturn.engine.runner.linear import PackedLinear, by_parts
+from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
 PLAIN_LAYER = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longturn.engine.runner.attention import StepPlan, attend
+from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.layers import replace_layers
+from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
 from longturn.errors import ConfigError, ModelError
 
