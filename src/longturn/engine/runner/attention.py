@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.kernels import dense, partial
-from longturn.engine.runner.plan import LEAST_ROWS, TILE, Chunk, KeysValues, Piece, Singles, StepPlan
+from longturn.engine.runner.plan import TILE, Chunk, KeysValues, Piece, Singles, StepPlan
 
 
 def attention(
@@ -45,15 +45,37 @@ def attention(
 
 def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_heads: int, scale: float) -> Tensor:
     """A chunk of a prompt, tile by tile: each tile causally on its own, and what lies before it whole. [n, heads, d]"""
-    own, n = query[chunk.rows], chunk.n
-    heads, dim = own.shape[1:]
+    own = query[chunk.rows]
+    result, weight = _attend_own(plan, chunk, layer, own, kv_heads, scale)
+    looking_back = [tile for tile in chunk.tiles if tile[2] is not None]
+    if not looking_back:
+        return result
+    first = looking_back[0][0]
+    before, before_weight = torch.empty_like(own[first:]), torch.empty(own[first:].shape[:2])
+    assert looking_back[0][2] is not None
+    keys, values = looking_back[0][2].read(layer)
+    for start, stop, _ in looking_back:
+        length, where = (chunk.start + start) // TILE * TILE, slice(start - first, stop - first)
+        found, found_weight = partial(
+            _folded(own[start:stop], kv_heads), keys[:, :, :length], values[:, :, :length], scale
+        )
+        before[where], before_weight[where] = _unfolded(found, stop - start), _unfolded(found_weight, stop - start)
+    share = torch.sigmoid(before_weight - weight[first:]).unsqueeze(-1).to(result.dtype)
+    result[first:].lerp_(before, share)
+    return result
+
+
+def _attend_own(plan: StepPlan, chunk: Chunk, layer: int, own: Tensor, kv_heads: int, scale: float) -> KeysValues:
+    """The tiles of a chunk, each causally on its own: results [n, heads, d] and their log-sum-exp [n, heads]."""
+    n, heads, dim = own.shape
     group, end = heads // kv_heads, chunk.skip + n
-    kv, tiled = chunk.read(plan.kv[layer]), own
-    if n < chunk.n_tiles * TILE:
-        # Whole tiles, filled up with zeros at both ends.
-        kv = nn.functional.pad(kv, (0, 0, 0, 0, 0, chunk.n_tiles * TILE - end))
-        tiled = nn.functional.pad(own, (0, 0, 0, 0, chunk.skip, chunk.n_tiles * TILE - end))
+    # Whole tiles, filled up with zeros.
+    kv = nn.functional.pad(chunk.read(plan.kv[layer]), (0, 0, 0, 0, 0, chunk.n_tiles * TILE - end))
     keys, values = kv.view(2, -1, TILE, kv_heads, dim).transpose(2, 3).unbind(0)
+    if chunk.n_tiles == 1:
+        result, weight = partial(_folded(own, kv_heads), keys, values, scale, mask=chunk.mask(group))
+        return _unfolded(result, n), _unfolded(weight, n)
+    tiled = nn.functional.pad(own, (0, 0, 0, 0, chunk.skip, chunk.n_tiles * TILE - end))
     tiled = tiled.view(-1, TILE, kv_heads, group, dim).transpose(1, 2)
     result = own.new_empty((chunk.n_tiles, kv_heads, TILE, group, dim))
     weight = torch.empty((chunk.n_tiles, kv_heads, TILE, group))
@@ -61,29 +83,18 @@ def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_he
         result[:, :, :, i], weight[..., i] = partial(tiled[:, :, :, i], keys, values, scale, causal=True)
     # From tiles [t, kv_heads, TILE, group, d] back to the chunk's rows [n, heads, d].
     result = result.transpose(1, 2).reshape(-1, heads, dim)[chunk.skip : end]
-    weight = weight.transpose(1, 2).reshape(-1, heads)[chunk.skip : end]
-    looking_back = [tile for tile in chunk.tiles if tile[2] is not None]
-    if not looking_back:
-        return result
-    first, least = looking_back[0][0], -(-LEAST_ROWS // group)
-    before, before_weight = torch.empty_like(result[first:]), torch.empty_like(weight[first:])
-    assert looking_back[0][2] is not None
-    past_keys, past_values = looking_back[0][2].read(layer)
-    for start, stop, _ in looking_back:
-        length, m = (chunk.start + start) // TILE * TILE, max(stop - start, least)
-        rows = (
-            own[start:stop]
-            if m == stop - start
-            else nn.functional.pad(own[start:stop], (0, 0, 0, 0, 0, m + start - stop))
-        )
-        folded = rows.view(m, kv_heads, group, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, group * m, dim)
-        found, found_weight = partial(folded, past_keys[:, :, :length], past_values[:, :, :length], scale)
-        where = slice(start - first, stop - first)
-        before[where] = found.reshape(heads, m, dim)[:, : stop - start].transpose(0, 1)
-        before_weight[where] = found_weight.reshape(heads, m)[:, : stop - start].transpose(0, 1)
-    share = torch.sigmoid(before_weight - weight[first:]).unsqueeze(-1).to(result.dtype)
-    result[first:].lerp_(before, share)
-    return result
+    return result, weight.transpose(1, 2).reshape(-1, heads)[chunk.skip : end]
+
+
+def _folded(query: Tensor, kv_heads: int) -> Tensor:
+    """Query [n, heads, d] as [1, kv_heads, group * n, d]."""
+    n, heads, dim = query.shape
+    return query.view(n, kv_heads, heads // kv_heads, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, -1, dim)
+
+
+def _unfolded(result: Tensor, n: int) -> Tensor:
+    """[1, kv_heads, group * n, ...] as [n, heads, ...]."""
+    return result.reshape(-1, n, *result.shape[3:]).transpose(0, 1)
 
 
 def _attend_singles(plan: StepPlan, singles: Singles, layer: int, query: Tensor, kv_heads: int, scale: float) -> Tensor:

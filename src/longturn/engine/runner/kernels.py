@@ -9,7 +9,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+# Rows of queries that torch's kernel takes at a time, or a multiple of them.
+_BLOCK_ROWS = 32
 
 
 def partial(
@@ -20,10 +23,15 @@ def partial(
     query [b, heads, n, d], keys and values [b, heads, m, d] with any strides but the last; `causal` needs n == m,
     `mask` (float32 [b, 1, n, m]) is added to the scores.
     """
+    n = query.shape[2]
+    if n % _BLOCK_ROWS == 1 and not causal:
+        # A block of a single row is summed in another order than the same row among others.
+        query = nn.functional.pad(query, (0, 0, 0, 1))
+        mask = None if mask is None else nn.functional.pad(mask.expand(-1, -1, n, -1), (0, 0, 0, 1))
     result, weight = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, 0.0, causal, attn_mask=mask, scale=scale
     )
-    return result, weight
+    return result[:, :, :n], weight[:, :, :n]
 
 
 def dense(

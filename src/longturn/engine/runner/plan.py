@@ -19,8 +19,6 @@ from longturn.engine.runner.contract import Span
 # A token is attended in two parts, all tiles of so many positions before its own, and its own; so that its
 # result does not depend on how a prompt was cut into chunks or how much of it was cached.
 TILE = 256
-# With fewer query rows than this (heads of a group times tokens) torch's kernel sums in another order.
-LEAST_ROWS = 192
 # So many tokens of requests that lie in several runs are gathered in each step, whole, so that their answers do not
 # depend on where they lie either. Beyond that (many requests behind a shared prompt) runs are read where they are, and
 # the parts are merged: faster, and different in the last bit.
@@ -71,10 +69,18 @@ class Chunk:
         self.n_tiles = len(tiles)
         self.skip = start % TILE
         self._own = own
+        self._mask: Tensor | None = None
 
     def read(self, kv: Tensor) -> Tensor:
         """KV of the tiles' tokens in one layer's pool [2, slots, kv_heads, head_dim]; a view where that can be."""
         return kv.index_select(1, self._own) if isinstance(self._own, Tensor) else kv[:, self._own[0] : self._own[1]]
+
+    def mask(self, group: int) -> Tensor:
+        """For a chunk within one tile: what each row sees of it, float32 [1, 1, group * n, TILE]."""
+        if self._mask is None:
+            unseen = torch.full((self.n, TILE), -torch.inf).triu(self.skip + 1)
+            self._mask = unseen.repeat(group, 1)[None, None]
+        return self._mask
 
 
 class Singles:
