@@ -69,6 +69,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
     align = DETERMINISTIC_CHUNK if options.deterministic else None
     slots = options.device_tokens or _default_slots(runner, context, options.max_running)
     runner.allocate(slots, options.page_size)
+    runner.warm_up(slots)
     host, disk = _open_stores(options, runner.pool.page_bytes) if options.cache else (None, None)
     cache: PrefixCache = NoCache(slots)
     if options.cache:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longturn.cache import Run, Runs
 from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.layers import replace_layers
@@ -21,6 +22,7 @@ from longturn.errors import ConfigError, ModelError
 ATTENTION = "longturn"
 # Families whose attention was compared with their own implementation, token by token.
 TESTED_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text")
+_WARM_UP_TOKENS = (1, 40, 600)
 # What models of other kinds need and this attention does not give.
 _REFUSED = ("sinks", "linear_attn", "mamba", "cross_attn")
 
@@ -69,6 +71,12 @@ class TorchRunner:
             self.pool = KVPool(*self._kv_dims(), slots, page_size, self.dtype, self.device)
         except (RuntimeError, MemoryError) as error:
             raise ConfigError(f"no room for a pool of {slots} tokens: set fewer device tokens ({error})") from error
+
+    def warm_up(self, slots: int) -> None:
+        """Compute a few steps, so that the first request does not wait for kernels to be made. For an empty pool."""
+        for n in _WARM_UP_TOKENS:
+            if n <= slots:
+                self.execute([Span(np.zeros(n, np.int32), 0, Runs([Run(0, n)]), logits=True, prompt=n > 1)])
 
     @torch.inference_mode()
     def execute(self, spans: Sequence[Span]) -> Tensor:
