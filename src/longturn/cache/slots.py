@@ -2,7 +2,8 @@
 
 The pool is addressed by slot, one per token. A conversation whose tokens lie in one run is read in place by the
 attention; a second run costs a second pass over it. So a run is extended where it ends if that can be done, and a new
-one is put in the middle of the largest gap, which leaves it room to grow.
+one is put into the first wide gap with a distance to its neighbour, which leaves that one room to grow. The first, not
+the widest: memory that was never used costs more than memory that was.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from longturn.errors import CacheCorruption
+
+# A gap is wide when it has room for this many times what is asked for.
+_WIDE = 3
 
 
 class Run(NamedTuple):
@@ -100,9 +104,12 @@ class SlotPool:
             if at < len(self._starts) and self._starts[at] == after:
                 out.extend((self._take(at, 0, min(n, self._stops[at] - after)),))
         while len(out) < n:
-            at = max(range(len(self._starts)), key=lambda i: self._stops[i] - self._starts[i])
-            room, want = self._stops[at] - self._starts[at], n - len(out)
-            offset = (room - want) // 2 if room > want and self._starts[at] > 0 else 0
+            want = n - len(out)
+            sizes = [stop - start for start, stop in zip(self._starts, self._stops, strict=True)]
+            wide = (i for i, size in enumerate(sizes) if size >= _WIDE * want)
+            at = next(wide, max(range(len(sizes)), key=sizes.__getitem__))
+            room = sizes[at]
+            offset = min((room - want) // 2, want) if room > want and self._starts[at] > 0 else 0
             out.extend((self._take(at, offset, min(room, want)),))
         return out
 
