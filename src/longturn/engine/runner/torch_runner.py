@@ -23,6 +23,7 @@ ATTENTION = "longturn"
 # Families whose attention was compared with their own implementation, token by token.
 TESTED_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text")
 _WARM_UP_TOKENS = (1, 40, 600)
+_TOUCHED_SLOTS = 8192
 # What models of other kinds need and this attention does not give.
 _REFUSED = ("sinks", "linear_attn", "mamba", "cross_attn")
 
@@ -73,7 +74,11 @@ class TorchRunner:
             raise ConfigError(f"no room for a pool of {slots} tokens: set fewer device tokens ({error})") from error
 
     def warm_up(self, slots: int) -> None:
-        """Compute a few steps, so that the first request does not wait for kernels to be made. For an empty pool."""
+        """Compute a few steps, so that the first request does not wait for kernels to be made. For an empty pool.
+
+        Also touches the beginning of the pool: a hit from disk after a restart would wait for fresh memory instead.
+        """
+        self.pool.kv[:, :, :_TOUCHED_SLOTS].zero_()
         for n in _WARM_UP_TOKENS:
             if n <= slots:
                 self.execute([Span(np.zeros(n, np.int32), 0, Runs([Run(0, n)]), logits=True, prompt=n > 1)])
