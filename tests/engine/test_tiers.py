@@ -318,3 +318,14 @@ def test_a_small_disk_stays_within_its_bounds(llama: Path, tiers: dict[str, Any]
             one.disk.flush(5)
             assert sum(path.stat().st_size for path in tiers["disk_dir"].rglob("*") if path.is_file()) <= capacity
         one.idle()
+
+
+def test_the_line_says_what_was_moved_and_scheduled(llama: Path, tiers: dict[str, Any]) -> None:
+    with rig(llama, **tiers) as one:
+        assert one.ask(prompt(), 2).line.resources.transfer_bytes == {}
+        one.clear("device", "host")
+        resources = one.ask(prompt(), 2).line.resources
+    moved = WHOLE * PAGE_BYTES // PAGE
+    assert resources.transfer_bytes == {"device-host": moved, "host-disk": moved}
+    assert 0 < resources.cpu_seconds < 5
+    assert resources.device_seconds > 0

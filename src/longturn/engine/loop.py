@@ -86,7 +86,7 @@ class Engine:
             planned = time.perf_counter()
             logits = [self.runner.execute(spans) for spans in self._spans(work)]
             computed = time.perf_counter()
-            self._account(work, computed - planned)
+            self._account(work, computed - planned, planned - began)
             self._commit(work)
             self._hand_out([w.sequence for w in work if w.sequence.remaining == 0], logits)
             self.mover.carry_out(self.cache)
@@ -115,9 +115,11 @@ class Engine:
         if sequence.cached is None:
             sequence.cached = dict(allocation.cached)
             sequence.admitted_at = time.monotonic()
-        below = allocation.reused - allocation.cached.get("device", 0)
-        moved = sequence.cost.transfer_bytes
-        moved["device-host"] = moved.get("device-host", 0) + below * self.runner.shape.token_bytes
+        disk = allocation.cached.get("disk", 0)
+        below, moved = allocation.cached.get("host", 0) + disk, sequence.cost.transfer_bytes
+        for link, tokens in (("device-host", below), ("host-disk", disk)):
+            if tokens:
+                moved[link] = moved.get(link, 0) + tokens * self.runner.shape.token_bytes
 
     def _spans(self, work: list[Work]) -> list[list[Span]]:
         """The spans of a step; in deterministic mode each is a step of its own, so that no answer feels another."""
@@ -205,13 +207,15 @@ class Engine:
         if output.line is not None:
             self.on_line(output.line)
 
-    def _account(self, work: list[Work], seconds: float) -> None:
-        """Share the cost of a step among its requests, by tokens; memory by what each holds."""
+    def _account(self, work: list[Work], seconds: float, scheduling: float) -> None:
+        """Share the cost of a step among its requests: the model's `seconds` by tokens, those of scheduling by heads,
+        memory by what each holds."""
         shape, total = self.runner.shape, sum(w.n for w in work)
         for w in work:
             cost, start = w.sequence.cost, w.sequence.computed or 0
             cost.flops += w.n * (shape.linear_flops + shape.attention_flops * (start + w.n / 2))
             cost.device_seconds += seconds * w.n / total
+            cost.cpu_seconds += scheduling / len(work)
             assert w.sequence.allocation is not None
             cost.byte_seconds += len(w.sequence.allocation.runs) * shape.token_bytes * seconds
         self.counters.steps += 1

@@ -70,12 +70,12 @@ def _attend_own(plan: StepPlan, chunk: Chunk, layer: int, own: Tensor, kv_heads:
     n, heads, dim = own.shape
     group, end = heads // kv_heads, chunk.skip + n
     # Whole tiles, filled up with zeros.
-    kv = nn.functional.pad(chunk.read(plan.kv[layer]), (0, 0, 0, 0, 0, chunk.n_tiles * TILE - end))
+    kv = _filled(chunk.read(plan.kv[layer]), 0, chunk.n_tiles * TILE - end)
     keys, values = kv.view(2, -1, TILE, kv_heads, dim).transpose(2, 3).unbind(0)
     if chunk.n_tiles == 1:
         result, weight = partial(_folded(own, kv_heads), keys, values, scale, mask=chunk.mask(group))
         return _unfolded(result, n), _unfolded(weight, n)
-    tiled = nn.functional.pad(own, (0, 0, 0, 0, chunk.skip, chunk.n_tiles * TILE - end))
+    tiled = _filled(own, chunk.skip, chunk.n_tiles * TILE - end)
     tiled = tiled.view(-1, TILE, kv_heads, group, dim).transpose(1, 2)
     result = own.new_empty((chunk.n_tiles, kv_heads, TILE, group, dim))
     weight = torch.empty((chunk.n_tiles, kv_heads, TILE, group))
@@ -84,6 +84,11 @@ def _attend_own(plan: StepPlan, chunk: Chunk, layer: int, own: Tensor, kv_heads:
     # From tiles [t, kv_heads, TILE, group, d] back to the chunk's rows [n, heads, d].
     result = result.transpose(1, 2).reshape(-1, heads, dim)[chunk.skip : end]
     return result, weight.transpose(1, 2).reshape(-1, heads)[chunk.skip : end]
+
+
+def _filled(tokens: Tensor, before: int, after: int) -> Tensor:
+    """[..., n, heads, d] with zeros for so many tokens at both ends; whole tiles are not copied."""
+    return nn.functional.pad(tokens, (0, 0, 0, 0, before, after)) if before or after else tokens
 
 
 def _folded(query: Tensor, kv_heads: int) -> Tensor:
