@@ -11,6 +11,7 @@ from longturn.cli.chat import chat as chat_command
 from longturn.cli.demo import demo as demo_command
 from longturn.cli.doctor import doctor as doctor_command
 from longturn.cli.errors import Commands
+from longturn.cli.lab import lab as lab_commands
 from longturn.cli.models import models as models_command
 from longturn.cli.serve import serve as serve_command
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 
 for command in (demo_command, serve_command, chat_command, models_command, doctor_command):
     app.command()(command)
+app.add_typer(lab_commands)
 
 
 def _show_version(wanted: bool) -> None:

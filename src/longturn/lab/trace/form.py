@@ -1,0 +1,101 @@
+"""The one form of a trace: requests whose prompts are sequences of block ids, kept as runs where that is shorter.
+
+A block is `unit` tokens of content that is equal wherever its id is equal; with a unit of 1 the ids are token ids. A
+prompt of 100,000 tokens that continues an earlier one is a handful of runs, never one object per block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+
+
+class Blocks:
+    """A sequence of block ids, either plain or as runs of consecutive ids. Immutable."""
+
+    __slots__ = ("_firsts", "_length", "_plain", "_stops")
+
+    def __init__(self, *, plain: Ids | None = None, firsts: Ids | None = None, counts: Ids | None = None) -> None:
+        self._plain = plain
+        self._firsts, self._stops = firsts, None if counts is None else np.cumsum(counts)
+        if plain is not None:
+            self._length = len(plain)
+        else:
+            self._length = int(self._stops[-1]) if self._stops is not None and len(self._stops) else 0
+
+    @classmethod
+    def of(cls, ids: npt.ArrayLike) -> Blocks:
+        """From ids [n], in the shorter of both encodings."""
+        array = np.asarray(ids, dtype=np.int64)
+        if len(array) < 4:
+            return cls(plain=array)
+        breaks = np.flatnonzero(np.diff(array) != 1) + 1
+        if 2 * (len(breaks) + 1) > len(array):
+            return cls(plain=array)
+        starts = np.concatenate(([0], breaks))
+        return cls(firsts=array[starts], counts=np.diff(np.concatenate((starts, [len(array)]))))
+
+    @classmethod
+    def runs(cls, firsts: npt.ArrayLike, counts: npt.ArrayLike) -> Blocks:
+        """From runs: `counts[i]` consecutive ids from `firsts[i]` on."""
+        return cls(firsts=np.asarray(firsts, dtype=np.int64), counts=np.asarray(counts, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def ids(self) -> Ids:
+        """All ids, int64 [n]. Do not write to it."""
+        if self._plain is not None:
+            return self._plain
+        assert self._firsts is not None
+        assert self._stops is not None
+        starts = np.concatenate(([0], self._stops[:-1]))
+        counts = self._stops - starts
+        return np.repeat(self._firsts - starts, counts) + np.arange(self._length)
+
+
+NO_BLOCKS = Blocks(plain=np.empty(0, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """One call of a model.
+
+    time: seconds from the start of the trace; prompt: its blocks, of which the last may be partly filled;
+    prompt_tokens, output_tokens: lengths in tokens; output: blocks of the answer, where the trace tells or the next
+    request of the session shows them (they continue the prompt), else None; think: seconds between the end of the
+    session's previous request and this one, None where the trace does not tell; label: where it stands in the file,
+    for people.
+    """
+
+    id: str
+    session: str
+    time: float
+    prompt: Blocks
+    prompt_tokens: int
+    output_tokens: int
+    output: Blocks | None = None
+    think: float | None = None
+    salt: str = ""
+    label: str = field(default="", compare=False)
+
+
+class Trace(Protocol):
+    """A trace that can be gone through as often as needed. Nothing of it needs to be in memory.
+
+    name: what people call it; unit: tokens per block; notes: premises of the reading, one sentence each, printed with
+    every result.
+    """
+
+    name: str
+    unit: int
+    notes: list[str]
+
+    def __iter__(self) -> Iterator[TraceRequest]:
+        """The requests in serial order: of the file, or by time where sessions are merged."""
