@@ -38,7 +38,7 @@ def lookup_ms(n: int = 100_000, chunk: int = CHUNK) -> float:
     """A fully cached prompt, committed chunk by chunk as a prefill does, with page keys for lower tiers."""
     cache = LongturnCache(LongturnOptions(n + 1000, host_pages=10_000))
     tokens = np.random.default_rng(0).integers(0, VOCAB, n).astype(np.int32)
-    allocation = cache.admit(cache.lookup(tokens), n)
+    allocation = cache.admit(cache.lookup(tokens), 0)
     assert allocation is not None
     for stop in range(chunk, n + chunk, chunk):
         cache.commit(allocation, tokens[:stop])

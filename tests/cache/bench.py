@@ -50,7 +50,7 @@ class Bench:
     def admit(self, tokens: Sequence[int], new: int = 0, salt: str = "") -> Allocation | None:
         """Admit, and bring pages up."""
         hit = self.cache.lookup(array(tokens), salt)
-        allocation = self.cache.admit(hit, len(tokens) - hit.total + new)
+        allocation = self.cache.admit(hit, new)
         self.carry_out()
         if allocation is not None:
             assert self.device.holds(allocation, tokens, allocation.reused)

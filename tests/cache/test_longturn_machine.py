@@ -145,7 +145,7 @@ class CacheMachine(RuleBasedStateMachine):
         hit = self.look_up(tokens, salt)
         if hit.arriving:
             MET["admitted while pages arrive"] += 1
-        allocation = self.cache.admit(hit, len(tokens) - hit.total + new)
+        allocation = self.cache.admit(hit, new)
         if allocation is None:
             MET["no room"] += 1
             return None
@@ -164,7 +164,7 @@ class CacheMachine(RuleBasedStateMachine):
         if stop == len(tokens) and generate:
             tokens = tokens + [random.Random(generate).randrange(ALPHABET) for _ in range(generate)]
             missing = len(tokens) - len(allocation.runs)
-            if missing > 0 and not self.cache.extend(allocation, missing):
+            if missing > 0 and not self.cache.extend(allocation, len(tokens)):
                 tokens = tokens[: len(allocation.runs)]
             stop = len(tokens)
         self.mover.carry_out(self.cache)

@@ -15,11 +15,11 @@ def test_a_life() -> None:
         hit = cache.lookup(array(text(20)))
         assert hit.total == 0
         assert cache.prefetch(hit) is None
-        allocation = cache.admit(hit, 30)
+        allocation = cache.admit(hit, 10)
         assert allocation is not None
         assert (allocation.reused, len(allocation.runs)) == (0, 30)
-        assert cache.extend(allocation, 20)
-        assert not cache.extend(allocation, 1)
+        assert cache.extend(allocation, 50)
+        assert not cache.extend(allocation, 51)
         assert cache.admit(hit, 1) is None
         cache.commit(allocation, array(text(20)))
         assert cache.hint(Hint("pin", array(text(20)))) == 0

@@ -96,6 +96,12 @@ class Rig:
         self.runner = built.engine.runner
         self.lines: list[RequestLine] = []
         self.engine.on_line = self.lines.append
+        self.now: float | None = None
+
+    def stop_the_clock(self) -> None:
+        """From here on time passes only when a test moves `now`."""
+        self.now = 1000.0
+        self.engine.clock = self.scheduler._clock = lambda: self.now
 
     @property
     def host(self) -> HostStore:
@@ -117,8 +123,8 @@ class Rig:
         **params: Any,
     ) -> Asked:
         fields = {"salt": salt, "priority": priority, "hints": hints}
-        if arrived is not None:
-            fields["arrived"] = arrived
+        if arrived is not None or self.now is not None:
+            fields["arrived"] = self.now if arrived is None else arrived
         params = {"temperature": 0, "ignore_eos": True, **params}
         asked = Asked(tokens, SamplingParams(max_tokens=n, **params), **fields)
         self.engine.add(asked.request)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from longturn.engine import scheduler as scheduler_module
 from longturn.engine.scheduler import Scheduler
 from tests.engine.rig import PAGE_BYTES, Asked, Reference, Rig, random_tokens, rig
 
@@ -27,23 +26,6 @@ def preemptions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(Scheduler, "_preempt", preempt)
     return seen
-
-
-class Clock:
-    """What the scheduler takes for the time."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(scheduler_module, "time", clock)
-    return clock
 
 
 def test_the_reference_is_right(llama: Path, right: Reference) -> None:
@@ -148,14 +130,15 @@ def test_a_short_request_overtakes_in_the_queue_too(llama: Path) -> None:
 
 
 @pytest.mark.parametrize("max_running", [2, 16])
-def test_a_long_prompt_does_not_starve(llama: Path, clock: Clock, max_running: int) -> None:
+def test_a_long_prompt_does_not_starve(llama: Path, max_running: int) -> None:
     """More short requests arrive than can be computed; the long one is answered all the same."""
     with rig(llama, chunk_tokens=64, max_running=max_running) as one:
-        long = one.submit(random_tokens(1200, 1), 2, arrived=clock.now)
+        one.stop_the_clock()
+        long = one.submit(random_tokens(1200, 1), 2)
         for i in range(400):
-            one.submit(random_tokens(40, 100 + i), 2, arrived=clock.now)
+            one.submit(random_tokens(40, 100 + i), 2)
             one.step()
-            clock.now += 0.02
+            one.now += 0.02
             if long.done:
                 break
         assert long.done
@@ -193,7 +176,7 @@ def test_preempted_requests_give_the_same_answers(
 
 def test_the_youngest_is_preempted_and_the_oldest_never(llama: Path, preemptions: list[Any]) -> None:
     with rig(llama, device_tokens=200) as one:
-        asked = [one.submit(random_tokens(30, i), 120, arrived=1000.0 + i) for i in range(4)]
+        asked = [one.submit(random_tokens(30, i), 120, arrived=i / 1000) for i in range(4)]
         one.run(*asked)
         assert preemptions
         assert asked[0].request not in [sequence.request for sequence in preemptions]
@@ -201,9 +184,9 @@ def test_the_youngest_is_preempted_and_the_oldest_never(llama: Path, preemptions
 
 def test_low_priority_is_preempted_first(llama: Path, preemptions: list[Any]) -> None:
     with rig(llama, device_tokens=200) as one:
-        low = one.submit(random_tokens(30, 1), 120, arrived=1000.0)
+        low = one.submit(random_tokens(30, 1), 120, arrived=0.0)
         one.step()
-        high = one.submit(random_tokens(30, 2), 120, arrived=2000.0, priority=1)
+        high = one.submit(random_tokens(30, 2), 120, arrived=0.1, priority=1)
         one.run(low, high)
         assert {sequence.request.id for sequence in preemptions} == {low.request.id}
 

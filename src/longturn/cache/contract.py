@@ -1,8 +1,8 @@
 """What every cache policy offers to the scheduler. Policies differ only behind this contract.
 
-The life of a request: `lookup` its prompt, perhaps `prefetch` while it queues, `admit` it, then after each chunk and as
-output grows `commit` what has been computed (`extend` when its slots run out), and at last `release` it. Before each
-step of the model the engine carries out `take_transfers()` in order and reports each with `landed`.
+The life of a request: `lookup` its prompt, perhaps `prefetch` while it queues, `admit` it; then for each chunk of the
+prompt and each token of output `extend` before the step that computes it and `commit` behind it; at last `release` it.
+Before each step of the model the engine carries out `take_transfers()` in order and reports each with `landed`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Allocation:
     """The slots of one running request. Owned by the policy; others read it.
 
     runs: the slots of token 0, 1, ...; cached: tokens served per tier; committed: tokens that the index knows;
-    pages: whole pages within those, the last of them called `last_key`; where: the policy's own note of the place.
+    limit: the most tokens it may hold; pages: whole pages within `committed`, the last of them called `last_key`;
+    reported: the cached tokens that the modelled engine tells its client, where that is not what was reused;
+    where: the policy's own note of the place.
     """
 
     id: int
@@ -53,9 +55,11 @@ class Allocation:
     runs: Runs
     cached: dict[str, int]
     committed: int
+    limit: int = 0
     where: Any = field(default=None, repr=False)
     pages: int = 0
     last_key: bytes = b""
+    reported: int | None = None
 
     @property
     def reused(self) -> int:
@@ -83,7 +87,18 @@ class CacheState:
 
 
 class PrefixCache(Protocol):
-    """The contract. Nothing here does I/O and nothing may be called from two threads at once."""
+    """The contract. Nothing here does I/O and nothing may be called from two threads at once.
+
+    longest: most tokens, prompt and output together, that one request may have: longer ones are for the caller to
+    refuse. page_size: tokens in a page of the tiers below. chunk_tokens: most tokens of a prompt that the modelled
+    engine computes in a step, None for all. overlap: the modelled engine launches one more decode before it sees that
+    a request has ended, so that room is made, and KV exists, for the last token too.
+    """
+
+    longest: int
+    page_size: int
+    chunk_tokens: int | None
+    overlap: bool
 
     def lookup(self, tokens: Tokens, salt: str = "") -> Hit:
         """Find the longest cached prefix of int32 [n] tokens. Mutates nothing."""
@@ -91,15 +106,20 @@ class PrefixCache(Protocol):
     def prefetch(self, hit: Hit) -> Fetch | None:
         """Reserve host room for the part of `hit` that lies on disk; the caller fetches it and then calls `landed`."""
 
-    def admit(self, hit: Hit, n_new: int) -> Allocation | None:
-        """Lock the prefix of `hit`, and take slots for the rest of it and for `n_new` tokens behind it.
+    def admit(self, hit: Hit, output: int) -> Allocation | None:
+        """Lock the prefix of `hit` for a request that may produce up to `output` tokens.
 
-        Evicts as needed and lists the transfers that this takes. None, and nothing changed but evictions, when the
-        device has no room. A hit that went stale is looked up again.
+        Which slots are taken now and which by `extend` is the policy's affair. Evicts as needed and lists the
+        transfers that this takes. None, and nothing changed but evictions, when the device has no room. A hit that
+        went stale is looked up again.
         """
 
-    def extend(self, allocation: Allocation, n: int) -> bool:
-        """Take `n` more slots at the end (mutates the allocation), evicting as needed. False when there is no room."""
+    def extend(self, allocation: Allocation, length: int) -> bool:
+        """Have slots for the first `length` tokens, which the next step completes (mutates the allocation).
+
+        Evicts as needed. Called before every step of the request, whether slots are missing or not: engines stamp and
+        reserve at that time. False, and nothing changed but evictions, when there is no room.
+        """
 
     def commit(self, allocation: Allocation, tokens: Tokens) -> None:
         """Make the KV of int32 [n] `tokens`, all computed by now, findable by others (mutates index and allocation).

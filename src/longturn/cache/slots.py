@@ -8,12 +8,17 @@ the widest: memory that was never used costs more than memory that was.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from longturn.errors import CacheCorruption
 
+# Slots taken at once for output to come; keeps a request's tokens in one run.
+GROWTH = 64
 # A gap is wide when it has room for this many times what is asked for.
 _WIDE = 3
 
@@ -83,6 +88,46 @@ class Runs:
         return self.runs[-1].stop if self.runs else None
 
 
+class Pool(Protocol):
+    """Hands out slots and takes them back."""
+
+    capacity: int
+    free_count: int
+
+    def allocate(self, n: int, after: int | None = None) -> Runs | None:
+        """Take `n` free slots, beginning at slot `after` if that can be. None when fewer than `n` are free."""
+
+    def free(self, runs: Iterable[Run]) -> None:
+        """Give slots back."""
+
+    def check(self, held: Iterable[Run]) -> None:
+        """Raises CacheCorruption unless every slot is free or in `held`, and only once."""
+
+
+class CountingPool:
+    """A pool for replays, where nothing lies in the slots: it counts them, and never uses an address twice."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.free_count = capacity
+        self._next = 0
+
+    def allocate(self, n: int, after: int | None = None) -> Runs | None:
+        if n > self.free_count:
+            return None
+        self.free_count -= n
+        self._next += n
+        return Runs((Run(self._next - n, self._next),))
+
+    def free(self, runs: Iterable[Run]) -> None:
+        self.free_count += sum(run.stop - run.start for run in runs)
+
+    def check(self, held: Iterable[Run]) -> None:
+        n = sum(run.stop - run.start for run in held)
+        if n + self.free_count != self.capacity:
+            raise CacheCorruption(f"{n} slots are held and {self.free_count} free, of {self.capacity}")
+
+
 class SlotPool:
     """The free slots of a device pool of `capacity` slots."""
 
@@ -136,6 +181,15 @@ class SlotPool:
     def intervals(self) -> list[Run]:
         """The free intervals in slot order."""
         return [Run(a, b) for a, b in zip(self._starts, self._stops, strict=True)]
+
+    def check(self, held: Iterable[Run]) -> None:
+        """Raises CacheCorruption unless every slot is free or in `held`, and only once."""
+        holders = np.zeros(self.capacity, dtype=np.int32)
+        for run in itertools.chain(self.intervals(), held):
+            holders[run.start : run.stop] += 1
+        if (holders != 1).any():
+            slot = int((holders != 1).argmax())
+            raise CacheCorruption(f"slot {slot} is held {holders[slot]} times: it must be held once")
 
     def _take(self, at: int, offset: int, n: int) -> Run:
         start, stop = self._starts[at], self._stops[at]

@@ -42,7 +42,8 @@ class Counters:
 class Engine:
     """Computes requests over one cache and one runner. Nothing here may be called from two threads at once.
 
-    align: in deterministic mode, the multiple at which prompts are cut and kept; None otherwise.
+    align: in deterministic mode, the multiple at which prompts are cut and kept; None otherwise. clock: seconds, the
+    same that stamps arrivals; a virtual one makes the engine a simulator.
     """
 
     cache: PrefixCache
@@ -57,12 +58,13 @@ class Engine:
     align: int | None = None
     on_line: Callable[[RequestLine], None] = field(default=lambda line: None)
     on_events: Callable[[list[Event]], None] = field(default=lambda events: None)
+    clock: Callable[[], float] = time.monotonic
     counters: Counters = field(default_factory=Counters)
     _sampler: Sampler = field(default_factory=Sampler)
 
     def add(self, request: Request) -> None:
         """Queue a request; its output comes through `request.on_output`."""
-        sequence = Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length)
+        sequence = Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length, self.clock)
         try:
             for hint in request.hints:
                 self.cache.hint(hint)
@@ -114,7 +116,7 @@ class Engine:
         sequence.computed = allocation.reused
         if sequence.cached is None:
             sequence.cached = dict(allocation.cached)
-            sequence.admitted_at = time.monotonic()
+            sequence.admitted_at = self.clock()
         disk = allocation.cached.get("disk", 0)
         below, moved = allocation.cached.get("host", 0) + disk, sequence.cost.transfer_bytes
         for link, tokens in (("device-host", below), ("host-disk", disk)):

@@ -9,7 +9,7 @@ computed again later, from whatever of it is still cached.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from longturn.cache import Hit, PrefixCache
@@ -17,8 +17,6 @@ from longturn.cache.radix import common_prefix
 from longturn.engine.mover import Mover
 from longturn.engine.sequence import Sequence
 
-# Slots taken at once for output to come; keeps a request's tokens in one run.
-GROWTH = 64
 # A prompt that has waited for a second goes before one that is this many tokens shorter.
 AGEING_TOKENS_PER_SECOND = 2000
 # A prompt waits for another that is being computed when that will save it so many tokens.
@@ -39,7 +37,8 @@ class Scheduler:
     """Queue and running set of one engine.
 
     chunk_tokens: most tokens of a step; align: prompts are cut at multiples of this (deterministic mode); shares: the
-    cache keeps what is computed, so that of two prompts with a common prefix one may wait for the other.
+    cache keeps what is computed, so that of two prompts with a common prefix one may wait for the other; clock:
+    seconds, the same that stamps arrivals.
     """
 
     def __init__(
@@ -51,6 +50,7 @@ class Scheduler:
         chunk_tokens: int,
         align: int | None = None,
         shares: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -60,6 +60,7 @@ class Scheduler:
         self._chunk_tokens = chunk_tokens
         self._align = align
         self._shares = shares
+        self._clock = clock
 
     def add(self, sequence: Sequence) -> None:
         """Queue a request, and begin to fetch what the disk has of it."""
@@ -69,14 +70,13 @@ class Scheduler:
     def admit(self) -> list[Sequence]:
         """Lock prefixes and take slots for as many waiting requests as there is room for; returns them."""
         admitted: list[Sequence] = []
-        for sequence in sorted(self.waiting, key=_urgency):
+        for sequence in sorted(self.waiting, key=self._urgency):
             if len(self.running) >= self.max_running:
                 break
             hit = self._lookup(sequence)
             if hit.arriving or self._soon_cached(sequence, hit):
                 continue
-            room = min(GROWTH, sequence.max_length - sequence.length)
-            allocation = self._cache.admit(hit, sequence.length - hit.total + room)
+            allocation = self._cache.admit(hit, sequence.max_length - sequence.length)
             if allocation is None:
                 break
             sequence.allocation = allocation
@@ -90,20 +90,22 @@ class Scheduler:
         """The next step. Takes slots for tokens to come, preempting requests when there are none."""
         decoding = [sequence for sequence in self.running if sequence.remaining == 1]
         for sequence in decoding:
-            self._make_room(sequence)
+            self._make_room(sequence, sequence.length)
         work = [Work(sequence, 1) for sequence in decoding if sequence.allocation is not None]
         budget = self._chunk_tokens - len(work)
         if work:
             # At least one token, however many decode: prompts get on.
             budget = max(min(budget, self._chunk_tokens // MIXED_SHARE), 1)
         prompts = [sequence for sequence in self.running if sequence.remaining > 1]
-        for sequence in sorted(prompts, key=_urgency):
+        for sequence in sorted(prompts, key=self._urgency):
             if budget <= 0:
                 break
             n = min(sequence.remaining, budget) if self._align is None else _aligned(sequence, self._align)
+            self._make_room(sequence, (sequence.computed or 0) + n)
             work.append(Work(sequence, n))
             budget -= n
-        return work
+        # Room for one may have been made by preempting another that was planned already.
+        return [w for w in work if w.sequence.allocation is not None]
 
     def take_out(self, sequence: Sequence) -> None:
         """Forget a request wherever it is. What it holds is for `free`."""
@@ -127,7 +129,7 @@ class Scheduler:
         tokens = sequence.tokens if self._align is None else sequence.tokens[: sequence.n_prompt]
         hit = self._cache.lookup(tokens, sequence.request.salt)
         sequence.estimate = sequence.length - hit.total
-        if hit.disk and not sequence.fetched:
+        if not sequence.fetched:
             sequence.fetched = True
             if (fetch := self._cache.prefetch(hit)) is not None:
                 self._mover.start_fetch(self._cache, fetch)
@@ -144,12 +146,9 @@ class Scheduler:
             for other in self.running
         )
 
-    def _make_room(self, sequence: Sequence) -> None:
-        """Slots for the token that `sequence` computes next; it may itself be the one that is preempted."""
-        while sequence.allocation is not None and len(sequence.allocation.runs) < sequence.length:
-            wanted = min(GROWTH, sequence.max_length - sequence.length + 1)
-            if self._cache.extend(sequence.allocation, wanted) or self._cache.extend(sequence.allocation, 1):
-                return
+    def _make_room(self, sequence: Sequence, length: int) -> None:
+        """Slots for the first `length` tokens of `sequence`; it may itself be the one that is preempted."""
+        while sequence.allocation is not None and not self._cache.extend(sequence.allocation, length):
             self._preempt(max(self.running, key=lambda s: (-s.request.priority, s.request.arrived)))
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -159,11 +158,10 @@ class Scheduler:
         sequence.fetched = False
         self.waiting.append(sequence)
 
-
-def _urgency(sequence: Sequence) -> tuple[int, float]:
-    waited = time.monotonic() - sequence.request.arrived
-    left = sequence.estimate if sequence.computed is None else sequence.remaining
-    return -sequence.request.priority, left - waited * AGEING_TOKENS_PER_SECOND
+    def _urgency(self, sequence: Sequence) -> tuple[int, float]:
+        waited = self._clock() - sequence.request.arrived
+        left = sequence.estimate if sequence.computed is None else sequence.remaining
+        return -sequence.request.priority, left - waited * AGEING_TOKENS_PER_SECOND
 
 
 def _aligned(sequence: Sequence, align: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,10 @@ class Sequence:
         tokenizer: PreTrainedTokenizerBase,
         eos_ids: tuple[int, ...],
         max_length: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.request = request
+        self._clock = clock
         self.model = model
         self.eos_ids = eos_ids
         self.n_prompt = len(request.tokens)
@@ -83,7 +86,7 @@ class Sequence:
         """Take a new token (mutates the sequence); the output says if it was the last one."""
         token, params = sample.token, self.request.params
         if self.first_token_at is None:
-            self.first_token_at = time.monotonic()
+            self.first_token_at = self._clock()
         if self.length == len(self._buffer):
             self._buffer = np.concatenate((self._buffer, np.empty(len(self._buffer), dtype=np.int32)))
         self._buffer[self.length] = token
@@ -119,7 +122,7 @@ class Sequence:
     def line(self, reason: str) -> RequestLine:
         """The ledger's line of the request as it stands; of one that ended before its prompt was computed, as far as
         that got."""
-        now, request = time.monotonic(), self.request
+        now, request = self._clock(), self.request
         cached = self.cached or {}
         logical = self.n_prompt if self.output_length else min(self.computed or 0, self.n_prompt)
         logical = max(logical, sum(cached.values()))

@@ -15,11 +15,10 @@ its HiCache, eviction of a leaf's tail from TGI's radix trie, content keys as a 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from longturn.cache.contract import Allocation, CacheState, Hit, TierState
 from longturn.cache.events import Event, EventLog
@@ -28,7 +27,7 @@ from longturn.cache.hints import Hint
 from longturn.cache.lower import LowerTiers, PageHit, PageRef
 from longturn.cache.pages import chain_keys, first_key
 from longturn.cache.radix import Node, RadixTree, Tokens, common_prefix
-from longturn.cache.slots import Run, Runs, SlotPool
+from longturn.cache.slots import GROWTH, Pool, Run, Runs, SlotPool
 from longturn.cache.transfers import Drop, Fetch, Load, Transfer
 from longturn.errors import CacheCorruption, ConfigError
 from longturn.store.contract import PageStore
@@ -80,11 +79,15 @@ class LongturnCache:
         options: LongturnOptions,
         disk: PageStore | None = None,
         clock: Callable[[], float] = time.monotonic,
+        pool: Pool | None = None,
     ) -> None:
         self.options = options
         self._page_size = options.page_size
         self._clock = clock
-        self._pool = SlotPool(options.device_tokens)
+        self.longest, self.page_size = options.device_tokens, options.page_size
+        self.chunk_tokens: int | None = None
+        self.overlap = False
+        self._pool = pool or SlotPool(options.device_tokens)
         self._trees: dict[str, RadixTree] = {}
         self._recency = Recency(options.linear_flops, options.attention_flops)
         self._events = EventLog(clock)
@@ -141,10 +144,9 @@ class LongturnCache:
 
     # -- the life of an allocation -------------------------------------------------------------------------------
 
-    def admit(self, hit: Hit, n_new: int) -> Allocation | None:
+    def admit(self, hit: Hit, output: int) -> Allocation | None:
         if hit.where.version != self._version:
-            fresh = self.lookup(hit.tokens, hit.salt)
-            n_new, hit = n_new + hit.total - fresh.total, fresh
+            hit = self.lookup(hit.tokens, hit.salt)
         place: _Place = hit.where
         tree = self._tree_for(hit.salt)
         node = place.node if place.node.parent is not None else tree.root
@@ -155,7 +157,7 @@ class LongturnCache:
         for step in path:
             self._lock(step)
         runs = Runs(run for step in path for run in step.runs)
-        room = self._room(hit.host + hit.disk + n_new, runs.end, self._next_id + 1)
+        room = self._room(len(hit.tokens) - len(runs) + min(output, GROWTH), runs.end, self._next_id + 1)
         if room is None:
             self._unlock(path)
             self._lower.unlock(held)
@@ -168,6 +170,7 @@ class LongturnCache:
             runs,
             {"device": hit.device, "host": hit.host, "disk": hit.disk},
             hit.device,
+            len(hit.tokens) + output,
             where=node,
             pages=hit.device // self._page_size,
             last_key=tree.key_before(node, hit.device),
@@ -211,8 +214,13 @@ class LongturnCache:
             refs = [PageRef(key, parents[i], i) for i, key in enumerate(keys) if key in absent]
             self._lower.save(refs, tokens, allocation.runs, allocation.id)
 
-    def extend(self, allocation: Allocation, n: int) -> bool:
-        room = self._room(n, allocation.runs.end, allocation.id)
+    def extend(self, allocation: Allocation, length: int) -> bool:
+        missing = length - len(allocation.runs)
+        if missing <= 0:
+            return True
+        spare = max(min(missing + GROWTH - 1, allocation.limit - len(allocation.runs)), missing)
+        room = self._room(spare, allocation.runs.end, allocation.id)
+        room = self._room(missing, allocation.runs.end, allocation.id) if room is None else room
         if room is None:
             return False
         allocation.runs.extend(room)
@@ -444,20 +452,19 @@ class LongturnCache:
         return self._events.take()
 
     def check_integrity(self) -> None:
-        holders = np.zeros(self._pool.capacity, dtype=np.int32)
+        held: list[Run] = []
         locks: dict[int, int] = {}
         for allocation in self._allocations.values():
             if allocation.where.end != allocation.committed:
                 raise CacheCorruption("an allocation ends elsewhere than its node")
-            _count(holders, allocation.runs.slice(allocation.committed, len(allocation.runs)))
+            held += allocation.runs.slice(allocation.committed, len(allocation.runs))
             for step in allocation.where.path():
                 locks[id(step)] = locks.get(id(step), 0) + 1
-        _count(holders, self._pool.intervals())
         tokens = locked = 0
         for tree in self._trees.values():
             tree.check()
             for node in tree.nodes():
-                _count(holders, node.runs)
+                held += node.runs
                 tokens += len(node.tokens)
                 locked += len(node.tokens) if node.locks else 0
                 if node.locks != locks.get(id(node), 0):
@@ -467,9 +474,7 @@ class LongturnCache:
                 n_keys = node.end // self._page_size - node.depth // self._page_size
                 if self._lower.exist and len(node.keys) != n_keys:
                     raise CacheCorruption(f"a node from {node.depth} to {node.end} has {len(node.keys)} page keys")
-        if (holders != 1).any():
-            slot = int((holders != 1).argmax())
-            raise CacheCorruption(f"slot {slot} is held {holders[slot]} times: it must be held once")
+        self._pool.check(held)
         if (tokens, locked) != (self._tree_tokens, self._locked_tokens):
             raise CacheCorruption(f"{tokens} tokens ({locked} locked) counted, {self._tree_tokens} booked")
         self._lower.table.check()
@@ -484,8 +489,3 @@ def _cut(pages: list[PageHit], tokens: int) -> list[PageHit]:
         out.append(page._replace(gained=min(page.gained, tokens)))
         tokens -= page.gained
     return out
-
-
-def _count(holders: npt.NDArray[np.int32], runs: Iterable[Run]) -> None:
-    for run in runs:
-        holders[run.start : run.stop] += 1

@@ -6,7 +6,7 @@ from longturn.cache.contract import Allocation, CacheState, Hit, TierState
 from longturn.cache.events import Event
 from longturn.cache.hints import Hint
 from longturn.cache.radix import Tokens
-from longturn.cache.slots import SlotPool
+from longturn.cache.slots import GROWTH, SlotPool
 from longturn.cache.transfers import Fetch, Transfer
 from longturn.errors import CacheCorruption
 
@@ -15,6 +15,9 @@ class NoCache:
     """Hands out slots and remembers nothing."""
 
     def __init__(self, device_tokens: int) -> None:
+        self.longest, self.page_size = device_tokens, 1
+        self.chunk_tokens: int | None = None
+        self.overlap = False
         self._pool = SlotPool(device_tokens)
         self._allocations: dict[int, Allocation] = {}
         self._next_id = 0
@@ -25,8 +28,8 @@ class NoCache:
     def prefetch(self, hit: Hit) -> Fetch | None:
         return None
 
-    def admit(self, hit: Hit, n_new: int) -> Allocation | None:
-        runs = self._pool.allocate(n_new)
+    def admit(self, hit: Hit, output: int) -> Allocation | None:
+        runs = self._pool.allocate(len(hit.tokens) + min(output, GROWTH))
         if runs is None:
             return None
         self._next_id += 1
@@ -34,8 +37,11 @@ class NoCache:
         self._allocations[allocation.id] = allocation
         return allocation
 
-    def extend(self, allocation: Allocation, n: int) -> bool:
-        runs = self._pool.allocate(n, after=allocation.runs.end)
+    def extend(self, allocation: Allocation, length: int) -> bool:
+        missing = length - len(allocation.runs)
+        if missing <= 0:
+            return True
+        runs = self._pool.allocate(missing, after=allocation.runs.end)
         if runs is None:
             return False
         allocation.runs.extend(runs)
