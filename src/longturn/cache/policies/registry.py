@@ -1,0 +1,73 @@
+"""Every policy by name. A new one is a file beside this and a line in `POLICIES`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from longturn.cache.contract import PrefixCache
+from longturn.cache.policies.base import Sizes
+from longturn.cache.policies.longturn import LongturnCache, LongturnOptions
+from longturn.cache.policies.none import NoCache
+from longturn.cache.policies.options import choice, read, scaled, tokens
+from longturn.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class LongturnChoices:
+    """What `longturn` lets users choose beside its sizes."""
+
+    page_size: int = tokens(16, "tokens in a page of the tiers below")
+    eviction: Literal["lru", "lfu", "fifo", "slru", "priority", "cost"] = choice("lru", "eviction order")
+    write_policy: Literal["write_through", "write_through_selective", "write_back"] = choice(
+        "write_through", "when pages are copied to the tiers below"
+    )
+
+
+@dataclass(frozen=True)
+class NoChoices:
+    """A policy without options."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """options: its dataclass; build: makes the cache from scaled options and sizes; models: what it is, in a line."""
+
+    options: type[Any]
+    build: Callable[[Any, Sizes], PrefixCache]
+    models: str
+
+
+def _longturn(options: LongturnChoices, sizes: Sizes) -> PrefixCache:
+    fields = dataclasses.asdict(options)
+    return LongturnCache(
+        LongturnOptions(sizes.device, host_pages=sizes.host // options.page_size, **fields),
+        clock=sizes.clock,
+        pool=sizes.pool(sizes.device),
+    )
+
+
+POLICIES: dict[str, Policy] = {
+    "longturn": Policy(LongturnChoices, _longturn, "Longturn's own: radix tree, reuse to the token, tails go first"),
+    "none": Policy(NoChoices, lambda options, sizes: NoCache(sizes.device), "no cache: the baseline"),
+}
+
+
+def make_policy(name: str, given: Mapping[str, Any], sizes: Sizes) -> PrefixCache:
+    """The policy called `name` with options as texts or values, for `sizes` (capacities in units of `sizes.unit`).
+
+    Raises ConfigError for names and values that cannot be, saying what could.
+    """
+    policy = POLICIES.get(name)
+    if policy is None:
+        raise ConfigError(f"no policy is called {name!r}: choose one of {', '.join(POLICIES)}")
+    if sizes.device < 1:
+        raise ConfigError(f"policy {name} is given no device memory: give at least one block of {sizes.unit} tokens")
+    return policy.build(scaled(read(policy.options, given, name), sizes.unit), sizes)
+
+
+def all_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a policy with its defaults, as they are before scaling."""
+    return dataclasses.asdict(read(POLICIES[name].options, given, name))

@@ -1,0 +1,105 @@
+"""Serial replay without a clock: one request after the other, and what of each was cached. Exact to the token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from longturn.cache import PrefixCache, Tokens
+from longturn.cache.policies.base import Sizes
+from longturn.cache.policies.registry import all_options, make_policy
+from longturn.lab.replay.result import Replay, Served
+from longturn.lab.replay.symbols import Symbols
+from longturn.lab.trace import Trace
+
+
+def replay_hits(
+    trace: Trace,
+    policy: str,
+    options: Mapping[str, Any],
+    device_tokens: int,
+    host_tokens: int = 0,
+    progress: Callable[[int], None] = lambda n: None,
+) -> Replay:
+    """Serve every request of `trace` in its order through a new cache of that policy.
+
+    Where a block of the trace is several tokens, the cache works on blocks: its own page becomes at least one block, and
+    nothing shorter can be reused. progress: called with the number of requests done. Raises ConfigError or TraceError.
+    """
+    unit, now = trace.unit, [0.0]
+    sizes = Sizes(device_tokens // unit, host_tokens // unit, unit, clock=lambda: now[0])
+    cache = make_policy(policy, options, sizes)
+    symbols = Symbols(unit)
+    replay = Replay(trace.name, policy, all_options(policy, options), "hits", device_tokens, host_tokens)
+    for request in trace:
+        now[0] = request.time
+        prompt = symbols.prompt(request)
+        cached = serve(cache, prompt, symbols.whole(request, prompt), request.salt)
+        if cached is None:
+            replay.served.append(Served(request.id, request.prompt_tokens, {}, None, 0))
+        else:
+            tiers, reported = _in_tokens(cached, unit, request.prompt_tokens)
+            replay.served.append(Served(request.id, request.prompt_tokens, tiers, reported, request.output_tokens))
+        progress(len(replay.served))
+    replay.premises = [
+        *trace.notes,
+        "requests run strictly one after the other, and the client resends its whole history",
+        *([f"the cache works on the trace's blocks of {unit} tokens"] if unit > 1 else []),
+        *(
+            [
+                f"the answers of {symbols.unknown_answers:,} requests are not in the trace: they take room, unseen by others"
+            ]
+            if symbols.unknown_answers
+            else []
+        ),
+    ]
+    return replay
+
+
+def serve(cache: PrefixCache, prompt: Tokens, whole: Tokens, salt: str = "") -> tuple[dict[str, int], int] | None:
+    """One request from lookup to release, all moves landing at once (mutates the cache).
+
+    prompt: int32 [P]; whole: the same with the answer behind it. Returns the symbols reused per tier and those that the
+    engine would report, None when it would refuse the request, which then changes nothing.
+    """
+    n_prompt, n = len(prompt), len(whole)
+    if n > cache.longest:
+        return None
+    hit = cache.lookup(prompt, salt)
+    fetch = cache.prefetch(hit)
+    land_all(cache)
+    if fetch is not None:
+        cache.landed(fetch, len(fetch.keys))
+        hit = cache.lookup(prompt, salt)
+    allocation = cache.admit(hit, n - n_prompt)
+    if allocation is None:
+        return None
+    land_all(cache)
+    cached, reported = dict(allocation.cached), allocation.reported
+    done = allocation.reused
+    while done < n_prompt:
+        done = n_prompt if cache.chunk_tokens is None else min(done + cache.chunk_tokens, n_prompt)
+        cache.extend(allocation, done)
+        cache.commit(allocation, prompt[:done])
+    for length in range(n_prompt + 1, n + cache.overlap):
+        cache.extend(allocation, length)
+        cache.commit(allocation, whole[:length])
+    cache.release(allocation)
+    land_all(cache)
+    return cached, sum(cached.values()) if reported is None else reported
+
+
+def land_all(cache: PrefixCache) -> None:
+    """Carry out every move that is listed, at once and whole."""
+    while transfers := cache.take_transfers():
+        for transfer in transfers:
+            cache.landed(transfer, len(transfer.keys))
+
+
+def _in_tokens(cached: tuple[dict[str, int], int], unit: int, logical: int) -> tuple[dict[str, int], int]:
+    """Symbols as tokens, never more than there are."""
+    tiers, left = {}, logical
+    for tier, n in cached[0].items():
+        tiers[tier] = min(n * unit, left)
+        left -= tiers[tier]
+    return {tier: n for tier, n in tiers.items() if n}, min(cached[1] * unit, logical)

@@ -1,0 +1,83 @@
+"""What a replay says of every request, and in sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from longturn.ledger import TokenUse
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One request of a replay, in tokens.
+
+    cached: tokens reused per tier; reported: what the engine's own usage would say; None for a request that the engine
+    refuses. ttft, total: seconds from arrival, where the replay has a clock.
+    """
+
+    id: str
+    logical: int
+    cached: Mapping[str, int]
+    reported: int | None
+    output: int
+    ttft: float | None = None
+    total: float | None = None
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the engine would refuse the request."""
+        return self.reported is None
+
+
+@dataclass
+class Replay:
+    """A whole replay. premises: one sentence each, to be printed with every figure of it."""
+
+    trace: str
+    policy: str
+    options: dict[str, Any]
+    mode: str
+    device_tokens: int
+    host_tokens: int
+    premises: list[str] = field(default_factory=list)
+    served: list[Served] = field(default_factory=list)
+
+    @property
+    def use(self) -> TokenUse:
+        """The sum over all requests that were not refused."""
+        cached: dict[str, int] = {}
+        logical = output = 0
+        for one in self.served:
+            if not one.rejected:
+                logical, output = logical + one.logical, output + one.output
+                for tier, n in one.cached.items():
+                    cached[tier] = cached.get(tier, 0) + n
+        return TokenUse(logical, cached, logical - sum(cached.values()), output=output)
+
+    def totals(self) -> dict[str, Any]:
+        """logical, cached, computed, by_tier and rejected, in tokens (rejected: requests)."""
+        use = self.use
+        return {
+            "logical": use.logical,
+            "cached": sum(use.cached.values()),
+            "computed": use.computed,
+            "by_tier": dict(use.cached),
+            "output": use.output,
+            "rejected": sum(one.rejected for one in self.served),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `longturn lab replay --json` prints."""
+        return {
+            "trace": self.trace,
+            "policy": self.policy,
+            "options": self.options,
+            "mode": self.mode,
+            "device_tokens": self.device_tokens,
+            "host_tokens": self.host_tokens or None,
+            "cached_tokens": ["rejected" if one.reported is None else one.reported for one in self.served],
+            "totals": self.totals(),
+            "premises": self.premises,
+        }

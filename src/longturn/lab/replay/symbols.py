@@ -1,0 +1,52 @@
+"""Prompts of a trace as the int32 arrays that caches work on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longturn.cache import Tokens
+from longturn.lab.trace import Blocks, TraceRequest
+from longturn.lab.trace.form import Ids
+
+_LARGEST = np.iinfo(np.int32).max
+
+
+class Symbols:
+    """Turns blocks into symbols, one int32 per block, equal where the ids are.
+
+    Answers that the trace does not tell become symbols that nothing else has: an engine keeps them, and they take room,
+    but no later prompt is seen to continue them.
+    """
+
+    def __init__(self, unit: int) -> None:
+        self.unit = unit
+        self.unknown_answers = 0
+        self._dense: dict[int, int] = {}
+        self._unknown = -1
+
+    def prompt(self, request: TraceRequest) -> Tokens:
+        """The prompt as int32 [number of blocks]."""
+        return self._symbols(request.prompt)
+
+    def whole(self, request: TraceRequest, prompt: Tokens) -> Tokens:
+        """`prompt` and behind it the answer, int32 [blocks of both]."""
+        if request.output is not None:
+            answer = self._symbols(request.output)
+        else:
+            n = -(-request.output_tokens // self.unit)
+            self.unknown_answers += n > 0
+            answer = np.arange(self._unknown, self._unknown - n, -1, dtype=np.int32)
+            self._unknown = self._unknown - n if self._unknown - n > -_LARGEST else -1
+        return np.concatenate((prompt, answer))
+
+    def _symbols(self, blocks: Blocks) -> Tokens:
+        ids = blocks.ids()
+        if not len(ids) or (0 <= ids.min() and ids.max() <= _LARGEST and not self._dense):
+            return ids.astype(np.int32)
+        return self._densified(ids)
+
+    def _densified(self, ids: Ids) -> Tokens:
+        # Ids that are hashes do not fit: number them. From the first such id on all are numbered, behind the rest.
+        dense = self._dense
+        first = _LARGEST // 2
+        return np.fromiter((dense.setdefault(i, first + len(dense)) for i in ids.tolist()), np.int32, len(ids))
