@@ -2,7 +2,8 @@
 
     LongturnError
     ├── ConfigError            a setting that cannot work (sizes, folders, names)
-    │   └── ModelError         a model that cannot be found, loaded or served
+    │   ├── ModelError         a model that cannot be found, loaded or served
+    │   └── TraceError         a trace that cannot be read; names file and line
     ├── RequestError           a request that is refused; carries an HTTP status and OpenAI's `type`, `param`, `code`
     │   ├── PromptTooLong      prompt and output do not fit the model's context
     │   ├── UnknownModel       no model of that name is served here
@@ -30,6 +31,10 @@ class ConfigError(LongturnError):
 
 class ModelError(ConfigError):
     """A model that cannot be found, loaded or served."""
+
+
+class TraceError(ConfigError):
+    """A trace file, or a line of it, that cannot be read."""
 
 
 class RequestError(LongturnError):

@@ -1,5 +1,7 @@
 """Traces of real traffic in one internal form, whatever file they come from."""
 
 from longturn.lab.trace.form import Blocks, Trace, TraceRequest
+from longturn.lab.trace.formats import FORMATS, open_trace
+from longturn.lab.trace.requests import write_requests
 
-__all__ = ["Blocks", "Trace", "TraceRequest"]
+__all__ = ["FORMATS", "Blocks", "Trace", "TraceRequest", "open_trace", "write_requests"]

@@ -46,8 +46,51 @@ class Blocks:
         """From runs: `counts[i]` consecutive ids from `firsts[i]` on."""
         return cls(firsts=np.asarray(firsts, dtype=np.int64), counts=np.asarray(counts, dtype=np.int64))
 
+    @classmethod
+    def join(cls, *parts: Blocks) -> Blocks:
+        """One after the other: as runs where all parts are runs, plain otherwise."""
+        parts = tuple(part for part in parts if len(part))
+        if not parts or any(part._plain is not None for part in parts):
+            return cls(plain=np.concatenate([NO_BLOCKS.ids(), *(part.ids() for part in parts)]))
+        firsts = [part._firsts for part in parts if part._firsts is not None]
+        counts = [np.diff(part._stops, prepend=0) for part in parts if part._stops is not None]
+        return cls(firsts=np.concatenate(firsts), counts=np.concatenate(counts))
+
     def __len__(self) -> int:
         return self._length
+
+    def part(self, start: int, stop: int) -> Blocks:
+        """The blocks from `start` up to but without `stop`, 0 <= start <= stop <= len, in the same encoding."""
+        if self._plain is not None:
+            return Blocks(plain=self._plain[start:stop])
+        assert self._firsts is not None
+        assert self._stops is not None
+        if start >= stop:
+            return NO_BLOCKS
+        low = int(np.searchsorted(self._stops, start, side="right"))
+        high = int(np.searchsorted(self._stops, stop, side="left")) + 1
+        stops = np.minimum(self._stops[low:high], stop)
+        starts = np.concatenate(([start], stops[:-1]))
+        return Blocks(firsts=self._ids_at(starts), counts=stops - starts)
+
+    def shared_with(self, other: Blocks) -> int:
+        """How many leading blocks are equal. Compares runs where both are runs, block by block otherwise."""
+        n = min(len(self), len(other))
+        if self._stops is None or other._stops is None:
+            differ = self.ids()[:n] != other.ids()[:n]
+            return int(differ.argmax()) if differ.any() else n
+        # Between two neighbouring beginnings of runs both sides count up by one: equal there means equal throughout.
+        starts = np.union1d(np.concatenate(([0], self._stops)), other._stops)
+        starts = starts[starts < n]
+        differ = self._ids_at(starts) != other._ids_at(starts)
+        return int(starts[differ.argmax()]) if differ.any() else n
+
+    def _ids_at(self, places: Ids) -> Ids:
+        """The ids at some places of a sequence that is kept as runs."""
+        assert self._firsts is not None
+        assert self._stops is not None
+        runs = np.searchsorted(self._stops, places, side="right")
+        return self._firsts[runs] + places - np.concatenate(([0], self._stops[:-1]))[runs]
 
     def ids(self) -> Ids:
         """All ids, int64 [n]. Do not write to it."""
@@ -69,9 +112,10 @@ class TraceRequest:
 
     time: seconds from the start of the trace; prompt: its blocks, of which the last may be partly filled;
     prompt_tokens, output_tokens: lengths in tokens; output: blocks of the answer, where the trace tells or the next
-    request of the session shows them (they continue the prompt), else None; think: seconds between the end of the
-    session's previous request and this one, None where the trace does not tell; label: where it stands in the file,
-    for people.
+    request of the session shows them, else None. They continue the prompt's whole blocks: the first is block
+    `prompt_tokens // unit` of prompt and answer together, and they may be fewer than the answer fills where less is
+    known. think: seconds between the end of the session's previous request and this one, None where the trace does not
+    tell; label: where it stands in the file, for people.
     """
 
     id: str
