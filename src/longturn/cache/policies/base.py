@@ -19,8 +19,9 @@ class Sizes:
     """What a policy is given beside its own options, in units of `unit` tokens.
 
     device, host: capacities (host 0: no such tier); unit: tokens that one symbol of a prompt stands for, 1 where
-    prompts are token ids; real: tensors lie in the slots. Otherwise slots are only counted, and the engine's habit of launching
-    one decode too many is modelled as well (see `PrefixCache.overlap`). clock: seconds, for time limits and events.
+    prompts are token ids; real: tensors lie in the slots. Otherwise slots are only counted, and the engine's habit of
+    launching one decode too many is modelled as well (see `PrefixCache.overlap`). clock: seconds, for time limits and
+    events.
     """
 
     device: int

@@ -53,7 +53,7 @@ def scaled(options: T, unit: int) -> T:
         for field in dataclasses.fields(options)
         if field.metadata.get("tokens") and (value := getattr(options, field.name)) is not None and value > 0
     }
-    return dataclasses.replace(options, **changed)  # type: ignore[type-var,return-value]
+    return dataclasses.replace(options, **changed)  # type: ignore[type-var]
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

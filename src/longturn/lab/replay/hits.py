@@ -23,8 +23,8 @@ def replay_hits(
 ) -> Replay:
     """Serve every request of `trace` in its order through a new cache of that policy.
 
-    Where a block of the trace is several tokens, the cache works on blocks: its own page becomes at least one block, and
-    nothing shorter can be reused. progress: called with the number of requests done. Raises ConfigError or TraceError.
+    Where a block of the trace is several tokens, the cache works on blocks: its own page becomes at least one block,
+    and nothing shorter can be reused. progress: called with the number of requests done. Raises ConfigError or TraceError.
     """
     unit, now = trace.unit, [0.0]
     sizes = Sizes(device_tokens // unit, host_tokens // unit, unit, clock=lambda: now[0])
@@ -44,15 +44,13 @@ def replay_hits(
     replay.premises = [
         *trace.notes,
         "requests run strictly one after the other, and the client resends its whole history",
-        *([f"the cache works on the trace's blocks of {unit} tokens"] if unit > 1 else []),
-        *(
-            [
-                f"the answers of {symbols.unknown_answers:,} requests are not in the trace: they take room, unseen by others"
-            ]
-            if symbols.unknown_answers
-            else []
-        ),
     ]
+    if unit > 1:
+        replay.premises.append(f"the cache works on the trace's blocks of {unit} tokens")
+    if symbols.unknown_answers:
+        replay.premises.append(
+            f"the answers of {symbols.unknown_answers:,} requests are not in the trace: they take room, unseen by others"
+        )
     return replay
 
 

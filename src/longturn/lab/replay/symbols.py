@@ -6,9 +6,10 @@ import numpy as np
 
 from longturn.cache import Tokens
 from longturn.lab.trace import Blocks, TraceRequest
-from longturn.lab.trace.form import Ids
 
 _LARGEST = np.iinfo(np.int32).max
+# Ids below this are symbols as they are.
+_NUMBERED = 1 << 30
 
 
 class Symbols:
@@ -41,12 +42,9 @@ class Symbols:
 
     def _symbols(self, blocks: Blocks) -> Tokens:
         ids = blocks.ids()
-        if not len(ids) or (0 <= ids.min() and ids.max() <= _LARGEST and not self._dense):
-            return ids.astype(np.int32)
-        return self._densified(ids)
-
-    def _densified(self, ids: Ids) -> Tokens:
-        # Ids that are hashes do not fit: number them. From the first such id on all are numbered, behind the rest.
-        dense = self._dense
-        first = _LARGEST // 2
-        return np.fromiter((dense.setdefault(i, first + len(dense)) for i in ids.tolist()), np.int32, len(ids))
+        if len(ids) and (ids.min() < 0 or ids.max() >= _NUMBERED):
+            # Ids that are hashes do not fit: they are numbered as they come, behind all that do.
+            dense = self._dense
+            numbers = (i if 0 <= i < _NUMBERED else dense.setdefault(i, _NUMBERED + len(dense)) for i in ids.tolist())
+            return np.fromiter(numbers, np.int32, len(ids))
+        return ids.astype(np.int32)
