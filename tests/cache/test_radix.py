@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longturn.cache import Run, Runs
 from longturn.cache.eviction import Usage
 from longturn.cache.pages import chain_keys
-from longturn.cache.radix import RadixTree, Tokens, common_prefix
+from longturn.cache.radix import Node, RadixTree, Tokens, common_prefix
 from longturn.errors import CacheCorruption
 
 PAGE = 4
@@ -28,7 +28,7 @@ def shared(a: list[int], b: list[int]) -> int:
     return n
 
 
-def insert(tree: RadixTree, tokens: Tokens) -> None:
+def insert(tree: RadixTree[Node], tokens: Tokens) -> None:
     """As a policy does it: split where the sequences part, add the rest. The slot of a token is its position."""
     node, matched = tree.match(tokens)
     if matched < node.end:
@@ -48,7 +48,7 @@ def test_common_prefix(a: list[int], b: list[int]) -> None:
 
 @given(sequences, st.lists(st.integers(0, 2), max_size=25))
 def test_finds_the_longest_prefix(stored: list[list[int]], wanted: list[int]) -> None:
-    tree = RadixTree(PAGE, FIRST)
+    tree: RadixTree[Node] = RadixTree(PAGE, FIRST)
     for tokens in stored:
         insert(tree, array(*tokens))
         tree.check()
@@ -67,9 +67,20 @@ def test_finds_the_longest_prefix(stored: list[list[int]], wanted: list[int]) ->
         assert tree.key_before(node, n) == [FIRST, *keys][n // PAGE]
 
 
+@given(sequences, st.lists(st.integers(0, 2), max_size=25), st.sampled_from([2, 3, 4]))
+def test_with_a_grain_only_whole_pages_are_found(stored: list[list[int]], wanted: list[int], grain: int) -> None:
+    tree = RadixTree(PAGE, FIRST, grain)
+    for tokens in stored:
+        insert(tree, array(*tokens[: len(tokens) // grain * grain]))
+        tree.check()
+    node, matched = tree.match(array(*wanted))
+    assert matched == max((shared(tokens, wanted) // grain * grain for tokens in stored), default=0)
+    assert [int(token) for step in node.path() for token in step.tokens][:matched] == wanted[:matched]
+
+
 @given(sequences)
 def test_removing_all_leaves_leaves_nothing(stored: list[list[int]]) -> None:
-    tree = RadixTree(PAGE, FIRST)
+    tree: RadixTree[Node] = RadixTree(PAGE, FIRST)
     for tokens in stored:
         insert(tree, array(*tokens))
     distinct = {tuple(tokens[: n + 1]) for tokens in stored for n in range(len(tokens))}
@@ -80,8 +91,34 @@ def test_removing_all_leaves_leaves_nothing(stored: list[list[int]]) -> None:
     assert not tree.root.children
 
 
+@given(sequences, st.lists(st.integers(0, 2), max_size=25), st.integers(1, 4))
+def test_a_tree_of_whole_grains_finds_whole_grains(stored: list[list[int]], wanted: list[int], grain: int) -> None:
+    tree: RadixTree[Node] = RadixTree(1, FIRST, grain)
+    for tokens in stored:
+        insert(tree, array(*tokens[: len(tokens) // grain * grain]))
+        tree.check()
+    node, matched = tree.match(array(*wanted))
+    assert matched == max((shared(tokens, wanted) // grain * grain for tokens in stored), default=0)
+    assert node.depth <= matched <= node.end
+    assert [int(token) for step in node.path() for token in step.tokens][:matched] == wanted[:matched]
+
+
+def test_siblings_differ_within_their_first_grain() -> None:
+    tree: RadixTree[Node] = RadixTree(1, FIRST, 2)
+    insert(tree, array(1, 2, 3, 4))
+    insert(tree, array(1, 3, 3, 4))
+    assert len(tree.root.children) == 2
+    assert tree.match(array(1, 2, 3, 5))[1] == 2
+    assert tree.match(array(1, 4))[1] == 0
+    first = tree.match(array(1, 2, 3, 4))[0]
+    tree.remove(first)
+    tree.check()
+    assert tree.match(array(1, 2, 3, 4))[1] == 0
+    assert tree.match(array(1, 3, 3, 4))[1] == 4
+
+
 def test_nodes_below_one() -> None:
-    tree = RadixTree(PAGE, FIRST)
+    tree: RadixTree[Node] = RadixTree(PAGE, FIRST)
     for tokens in ([1, 2, 3], [1, 2, 4], [1, 2, 4, 5, 6], [2]):
         insert(tree, array(*tokens))
     node, matched = tree.match(array(1, 2))
@@ -91,7 +128,7 @@ def test_nodes_below_one() -> None:
 
 
 def test_a_split_shares_history_and_locks() -> None:
-    tree = RadixTree(PAGE, FIRST)
+    tree: RadixTree[Node] = RadixTree(PAGE, FIRST)
     insert(tree, array(1, 2, 3, 4, 5))
     node, _ = tree.match(array(1, 2, 3, 4, 5))
     node.locks, node.usage.hits, node.usage.priority = 2, 7, 3
@@ -104,8 +141,8 @@ def test_a_split_shares_history_and_locks() -> None:
 
 
 def test_damage_is_found() -> None:
-    def fresh() -> RadixTree:
-        tree = RadixTree(PAGE, FIRST)
+    def fresh() -> RadixTree[Node]:
+        tree: RadixTree[Node] = RadixTree(PAGE, FIRST)
         insert(tree, array(1, 2, 3))
         insert(tree, array(1, 2, 4))
         return tree

@@ -1,12 +1,13 @@
 """A radix tree over token ids: which tokens lie in which slots of the device pool.
 
-Edges hold runs of tokens of any length, so a prefix is found to the token. The tree decides nothing: policies lock,
-evict and stamp its nodes.
+Edges hold runs of tokens of any length, so a prefix is found to the token, or to the page for engines that know only
+whole pages. The tree decides nothing: policies lock, evict and stamp its nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ class Node:
     __slots__ = ("children", "depth", "keys", "locks", "parent", "runs", "tokens", "usage")
 
     def __init__(
-        self, parent: Node | None, depth: int, tokens: Tokens, runs: Runs, keys: list[bytes], usage: Usage
+        self, parent: Self | None, depth: int, tokens: Tokens, runs: Runs, keys: list[bytes], usage: Usage
     ) -> None:
         self.parent = parent
         self.depth = depth
@@ -47,48 +48,79 @@ class Node:
         self.runs = runs
         self.keys = keys
         self.usage = usage
-        self.children: dict[int, Node] = {}
+        self.children: dict[int | bytes, Self] = {}
         self.locks = 0
+
+    def sound(self) -> bool:
+        """Whether every token has its place."""
+        return 0 < len(self.tokens) == len(self.runs)
 
     @property
     def end(self) -> int:
         """Tokens from the root to the end of this node."""
         return self.depth + len(self.tokens)
 
-    def path(self) -> list[Node]:
+    def path(self) -> list[Self]:
         """The nodes from below the root down to this one."""
-        nodes: list[Node] = []
-        node: Node | None = self
+        nodes: list[Self] = []
+        node: Self | None = self
         while node is not None and node.parent is not None:
             nodes.append(node)
             node = node.parent
         return nodes[::-1]
 
 
-class RadixTree:
-    """The tree of one salt. `page_size` says where page keys fall; `first_key` is what the first page is chained to."""
+N = TypeVar("N", bound=Node)
 
-    def __init__(self, page_size: int, first_key: bytes = b"") -> None:
+
+class RadixTree(Generic[N]):
+    """The tree of one salt.
+
+    `page_size` says where page keys fall; `first_key` is what the first page is chained to. Nodes begin and end at
+    multiples of `grain` tokens, and the tokens of its first grain tell a node from its siblings. `kind` makes nodes.
+    """
+
+    def __init__(
+        self,
+        page_size: int,
+        first_key: bytes = b"",
+        grain: int = 1,
+        kind: type[N] = Node,  # type: ignore[assignment]
+    ) -> None:
         self.page_size = page_size
-        self.root = Node(None, 0, NO_TOKENS, Runs(), [first_key], Usage(0))
+        self.grain = grain
+        self._kind = kind
+        self.root = kind(None, 0, NO_TOKENS, Runs(), [first_key], Usage(0))
 
-    def match(self, tokens: Tokens) -> tuple[Node, int]:
+    def edge(self, tokens: Tokens, at: int = 0) -> int | bytes:
+        """What tells a node whose tokens begin at `at` from its siblings."""
+        return int(tokens[at]) if self.grain == 1 else tokens[at : at + self.grain].tobytes()
+
+    def step(self, node: N, tokens: Tokens, at: int) -> tuple[N, int] | None:
+        """The child of `node` that begins like `tokens` (int32 [n]) do at `at`, and how many tokens they share there.
+
+        The count is a multiple of the grain. None where there is no such child. Read only.
+        """
+        child = node.children.get(self.edge(tokens, at)) if at < len(tokens) else None
+        if child is None:
+            return None
+        shared = common_prefix(child.tokens, tokens[at:])
+        return child, shared - shared % self.grain
+
+    def match(self, tokens: Tokens) -> tuple[N, int]:
         """The deepest node that `tokens` (int32 [n]) reach and how many tokens they match. Read only.
 
         When the match ends inside the node, the count is less than `node.end`.
         """
         node, matched = self.root, 0
-        while matched < len(tokens):
-            child = node.children.get(int(tokens[matched]))
-            if child is None:
-                break
-            shared = common_prefix(child.tokens, tokens[matched:])
-            node, matched = child, matched + shared
-            if shared < len(child.tokens):
+        while (found := self.step(node, tokens, matched)) is not None:
+            node, shared = found
+            matched += shared
+            if shared < len(node.tokens):
                 break
         return node, matched
 
-    def key_before(self, node: Node, tokens: int) -> bytes:
+    def key_before(self, node: N, tokens: int) -> bytes:
         """The key of the last whole page within the first `tokens` tokens, which end in `node`."""
         n_keys = tokens // self.page_size - node.depth // self.page_size
         while node.parent is not None:
@@ -98,11 +130,11 @@ class RadixTree:
             n_keys = len(node.keys)
         return node.keys[0]
 
-    def split(self, node: Node, at: int) -> Node:
+    def split(self, node: N, at: int) -> N:
         """Cut `node` after its first `at` tokens; returns the new upper part, `node` stays the lower one."""
         page = self.page_size
         n_keys = min((node.depth + at) // page - node.depth // page, len(node.keys))
-        upper = Node(
+        upper = self._kind(
             node.parent,
             node.depth,
             node.tokens[:at],
@@ -112,26 +144,26 @@ class RadixTree:
         )
         assert node.parent is not None
         upper.locks = node.locks
-        node.parent.children[int(node.tokens[0])] = upper
+        node.parent.children[self.edge(node.tokens)] = upper
         node.runs = node.runs.slice(at, len(node.tokens))
         node.tokens = node.tokens[at:]
         node.keys = node.keys[n_keys:]
         node.parent, node.depth = upper, node.depth + at
-        upper.children[int(node.tokens[0])] = node
+        upper.children[self.edge(node.tokens)] = node
         return upper
 
-    def add(self, parent: Node, tokens: Tokens, runs: Runs, keys: list[bytes], usage: Usage) -> Node:
+    def add(self, parent: N, tokens: Tokens, runs: Runs, keys: list[bytes], usage: Usage) -> N:
         """Hang a new leaf below `parent`."""
-        node = Node(parent, parent.end, tokens, runs, keys, usage)
-        parent.children[int(tokens[0])] = node
+        node = self._kind(parent, parent.end, tokens, runs, keys, usage)
+        parent.children[self.edge(tokens)] = node
         return node
 
-    def remove(self, leaf: Node) -> None:
+    def remove(self, leaf: N) -> None:
         """Take a leaf out."""
         assert leaf.parent is not None
-        del leaf.parent.children[int(leaf.tokens[0])]
+        del leaf.parent.children[self.edge(leaf.tokens)]
 
-    def nodes(self, below: Node | None = None) -> Iterator[Node]:
+    def nodes(self, below: N | None = None) -> Iterator[N]:
         """All nodes below one (below the root when none is given), parents before children."""
         stack = list((below or self.root).children.values())
         while stack:
@@ -143,10 +175,12 @@ class RadixTree:
         """Raises CacheCorruption when the structure is broken."""
         for node in self.nodes():
             parent, where = node.parent, f"node at depth {node.depth}"
-            if parent is None or parent.children.get(int(node.tokens[0])) is not node:
+            if parent is None or parent.children.get(self.edge(node.tokens)) is not node:
                 raise CacheCorruption(f"{where} is not the child that its parent knows")
-            if not len(node.tokens) or len(node.tokens) != len(node.runs):
+            if not node.sound():
                 raise CacheCorruption(f"{where} has {len(node.tokens)} tokens in {len(node.runs)} slots")
+            if len(node.tokens) % self.grain:
+                raise CacheCorruption(f"{where} has {len(node.tokens)} tokens, no multiple of {self.grain}")
             if node.depth != parent.end:
                 raise CacheCorruption(f"{where} hangs below a node that ends at {parent.end}")
             if node.locks < sum(child.locks for child in node.children.values()):

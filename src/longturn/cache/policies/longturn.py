@@ -26,7 +26,7 @@ from longturn.cache.eviction import DEAD, EXPECTED, NORMAL, PINNED, Recency, Usa
 from longturn.cache.hints import Hint
 from longturn.cache.lower import LowerTiers, PageHit, PageRef
 from longturn.cache.pages import chain_keys, first_key
-from longturn.cache.radix import Node, RadixTree, Tokens, common_prefix
+from longturn.cache.radix import Node, RadixTree, Tokens
 from longturn.cache.slots import GROWTH, Pool, Run, Runs, SlotPool
 from longturn.cache.transfers import Drop, Fetch, Load, Transfer
 from longturn.errors import CacheCorruption, ConfigError
@@ -88,7 +88,7 @@ class LongturnCache:
         self.chunk_tokens: int | None = None
         self.overlap = False
         self._pool = pool or SlotPool(options.device_tokens)
-        self._trees: dict[str, RadixTree] = {}
+        self._trees: dict[str, RadixTree[Node]] = {}
         self._recency = Recency(options.linear_flops, options.attention_flops)
         self._events = EventLog(clock)
         key = order(options.eviction)
@@ -202,7 +202,7 @@ class LongturnCache:
             self._lower.touch(keys)
             first += n
 
-    def _reuse(self, tree: RadixTree, path: list[Node], allocation: Allocation) -> None:
+    def _reuse(self, tree: RadixTree[Node], path: list[Node], allocation: Allocation) -> None:
         """A second use of device pages: keep their copies below fresh; the selective policy makes them now."""
         if not self._lower.exist:
             return
@@ -233,8 +233,8 @@ class LongturnCache:
         tree, size = self._trees[allocation.salt], self._page_size
         node: Node = allocation.where
         keys = chain_keys(allocation.last_key, tokens[allocation.pages * size :], size) if self._lower.exist else []
-        while at < n and (child := node.children.get(int(tokens[at]))) is not None:
-            shared = common_prefix(child.tokens, tokens[at:])
+        while (found := tree.step(node, tokens, at)) is not None:
+            child, shared = found
             if shared < len(child.tokens):
                 child = self._split(tree, child, shared)
             self._pool.free(allocation.runs.slice(at, at + shared))
@@ -287,11 +287,11 @@ class LongturnCache:
         if node.parent is not None and not node.locks and not node.children:
             self._victims.offer(node)
 
-    def _split(self, tree: RadixTree, node: Node, at: int) -> Node:
+    def _split(self, tree: RadixTree[Node], node: Node, at: int) -> Node:
         self._version += 1
         return tree.split(node, at)
 
-    def _tree_for(self, salt: str) -> RadixTree:
+    def _tree_for(self, salt: str) -> RadixTree[Node]:
         """The tree of `salt`, made if need be. Those that are empty and not in use are dropped on the way."""
         if salt not in self._trees:
             used = {allocation.salt for allocation in self._allocations.values()}
@@ -299,7 +299,7 @@ class LongturnCache:
             self._trees[salt] = self._new_tree(salt)
         return self._trees[salt]
 
-    def _new_tree(self, salt: str) -> RadixTree:
+    def _new_tree(self, salt: str) -> RadixTree[Node]:
         return RadixTree(self._page_size, first_key(self.options.fingerprint, salt))
 
     def _room(self, n: int, after: int | None, by: int) -> Runs | None:
