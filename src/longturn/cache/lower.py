@@ -6,7 +6,7 @@ This half of a policy decides which pages lie where and lists the transfers that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from longturn.cache.events import EventLog
@@ -210,7 +210,7 @@ class LowerTiers:
         """ "disk" if the page lies there."""
         return "disk" if self.disk is not None and self.disk.contains([key]) else None
 
-    def lose(self, keys: list[bytes]) -> None:
+    def lose(self, keys: Sequence[bytes]) -> None:
         """Forget pages whose bytes did not arrive whole."""
         for key in keys:
             page = self.table.get(key)

@@ -1,11 +1,13 @@
 """Moves of pages between tiers, as data. The cache lists them, the engine carries them out in that order.
 
 Pages travel as bytes; only the engine knows what is in them. Slots named by a `Save` are read before anything else is
-written to them, because transfers run before the next step of the model and in the order they were listed.
+written to them, because transfers run before the next step of the model and in the order they were listed. Keys may be
+a sequence that makes them when asked, so that replays, which only count them, need not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 class Save:
     """Copy pages from the device (`runs`, page_size slots each) to the stores named in `tiers`."""
 
-    keys: list[bytes]
+    keys: Sequence[bytes]
     runs: Runs
     tiers: tuple[str, ...]
 
@@ -32,7 +34,7 @@ class Load:
     `first` is the position of the first token that is written.
     """
 
-    keys: list[bytes]
+    keys: Sequence[bytes]
     tier: str
     runs: Runs
     skip: int
@@ -51,7 +53,7 @@ class Fetch:
 class Drop:
     """Delete pages from host memory; with `to_disk` they are copied there first."""
 
-    keys: list[bytes]
+    keys: Sequence[bytes]
     to_disk: bool = False
 
 
