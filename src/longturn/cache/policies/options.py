@@ -68,6 +68,10 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return text.lower() == "true"
     if kind is str:
         return text
+    if kind == int | None:
+        if text.lower() == "none":
+            return None
+        kind = int
     try:
         return kind(text)
     except ValueError:
