@@ -8,13 +8,14 @@ from longturn.cache.policies.longturn import WRITE_POLICIES, LongturnCache, Long
 from longturn.cache.policies.none import NoCache
 from longturn.cache.radix import Tokens
 from longturn.cache.slots import Run, Runs
-from longturn.cache.transfers import Drop, Fetch, Load, Save, Transfer
+from longturn.cache.transfers import Copy, Drop, Fetch, Load, Save, Transfer
 
 __all__ = [
     "ORDERS",
     "WRITE_POLICIES",
     "Allocation",
     "CacheState",
+    "Copy",
     "Drop",
     "Event",
     "Fetch",

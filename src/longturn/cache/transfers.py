@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from longturn.cache.slots import Runs
 
@@ -57,4 +57,16 @@ class Drop:
     to_disk: bool = False
 
 
-Transfer = Save | Load | Fetch | Drop
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """Copy tokens within the device: `source` is whole pages, of which the first `len(target)` tokens are copied.
+
+    It has no keys, because no store is asked, and none of it can be lost.
+    """
+
+    source: Runs
+    target: Runs
+    keys: ClassVar[Sequence[bytes]] = ()
+
+
+Transfer = Save | Load | Fetch | Drop | Copy

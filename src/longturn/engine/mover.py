@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from longturn.cache import Drop, Fetch, Load, PrefixCache, Runs, Save, Transfer
+from longturn.cache import Copy, Drop, Fetch, Load, PrefixCache, Runs, Save, Transfer
 from longturn.store import PageStore
 
 PageBytes = npt.NDArray[np.uint8]
@@ -99,6 +99,9 @@ class Mover:
                     return self._drop(transfer)
                 case Fetch():
                     return self._fetch(transfer.keys)
+                case Copy():
+                    self._pool.write(transfer.target, list(self._pool.read(transfer.source)), 0)
+                    return 0
         except OSError as error:
             log.warning("a %s of %d pages failed: %s", type(transfer).__name__, len(transfer.keys), error)
             return 0
