@@ -11,7 +11,7 @@ from longturn.errors import ConfigError
 T = TypeVar("T")
 
 
-def tokens(default: int, help: str) -> Any:
+def tokens(default: int | None, help: str) -> Any:
     """A field that counts tokens, so that it shrinks when a symbol stands for several."""
     return dataclasses.field(default=default, metadata={"help": help, "tokens": True})
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from longturn.cache.contract import PrefixCache
 from longturn.cache.policies.base import Sizes
+from longturn.cache.policies.llamacpp import LlamaCppCache, LlamaCppOptions
 from longturn.cache.policies.longturn import LongturnCache, LongturnOptions
 from longturn.cache.policies.none import NoCache
 from longturn.cache.policies.options import choice, read, scaled, tokens
@@ -50,6 +51,7 @@ def _longturn(options: LongturnChoices, sizes: Sizes) -> PrefixCache:
 
 
 POLICIES: dict[str, Policy] = {
+    "llamacpp": Policy(LlamaCppOptions, LlamaCppCache, "llama.cpp's server: slots, and whole prompts in host memory"),
     "longturn": Policy(LongturnChoices, _longturn, "Longturn's own: radix tree, reuse to the token, tails go first"),
     "none": Policy(NoChoices, lambda options, sizes: NoCache(sizes.device), "no cache: the baseline"),
 }
