@@ -117,6 +117,25 @@ def test_siblings_differ_within_their_first_grain() -> None:
     assert tree.match(array(1, 3, 3, 4))[1] == 4
 
 
+def test_a_leaf_shorter_than_a_grain_is_known_by_all_its_tokens() -> None:
+    tree: RadixTree[Node] = RadixTree(1, FIRST, 3)
+    insert(tree, array(1, 2, 3))
+    whole = tree.match(array(1, 2, 3))[0]
+    short = tree.add(whole, array(4, 5), Runs([Run(8, 10)]), [], Usage(1))
+    tree.check()
+    assert whole.children[tree.edge(array(4, 5))] is short
+    for tokens in ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]):
+        assert tree.match(array(*tokens)) == (whole, 3)
+    insert(tree, array(1, 2, 3, 4, 5, 6))
+    tree.check()
+    assert tree.match(array(1, 2, 3, 4, 5, 6))[1] == 6
+    tree.remove(short)
+    assert len(whole.children) == 1
+    tree.add(whole, array(7, 8, 9, 10), Runs([Run(8, 12)]), [], Usage(1))
+    with pytest.raises(CacheCorruption, match="no multiple of 3"):
+        tree.check()
+
+
 def test_nodes_below_one() -> None:
     tree: RadixTree[Node] = RadixTree(PAGE, FIRST)
     for tokens in ([1, 2, 3], [1, 2, 4], [1, 2, 4, 5, 6], [2]):

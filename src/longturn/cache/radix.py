@@ -78,6 +78,7 @@ class RadixTree(Generic[N]):
 
     `page_size` says where page keys fall; `first_key` is what the first page is chained to. Nodes begin and end at
     multiples of `grain` tokens, and the tokens of its first grain tell a node from its siblings. `kind` makes nodes.
+    A leaf may be shorter than a grain: `edge` of all its tokens leads to it, `step` and `match` do not.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class RadixTree(Generic[N]):
 
         The count is a multiple of the grain. None where there is no such child. Read only.
         """
-        child = node.children.get(self.edge(tokens, at)) if at < len(tokens) else None
+        child = node.children.get(self.edge(tokens, at)) if at + self.grain <= len(tokens) else None
         if child is None:
             return None
         shared = common_prefix(child.tokens, tokens[at:])
@@ -179,7 +180,7 @@ class RadixTree(Generic[N]):
                 raise CacheCorruption(f"{where} is not the child that its parent knows")
             if not node.sound():
                 raise CacheCorruption(f"{where} has {len(node.tokens)} tokens in {len(node.runs)} slots")
-            if len(node.tokens) % self.grain:
+            if len(node.tokens) % self.grain and (node.children or len(node.tokens) > self.grain):
                 raise CacheCorruption(f"{where} has {len(node.tokens)} tokens, no multiple of {self.grain}")
             if node.depth != parent.end:
                 raise CacheCorruption(f"{where} hangs below a node that ends at {parent.end}")
