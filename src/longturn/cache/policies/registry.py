@@ -10,9 +10,13 @@ from typing import Any, Literal
 from longturn.cache.contract import PrefixCache
 from longturn.cache.policies.base import Sizes
 from longturn.cache.policies.llamacpp import LlamaCppCache, LlamaCppOptions
+from longturn.cache.policies.lmdeploy_classic import ClassicCache, ClassicOptions
+from longturn.cache.policies.lmdeploy_pytorch import PyTorchCache, PyTorchOptions
+from longturn.cache.policies.lmdeploy_turbomind import TurboMindCache, TurboMindOptions
 from longturn.cache.policies.longturn import LongturnCache, LongturnOptions
 from longturn.cache.policies.none import NoCache
 from longturn.cache.policies.options import choice, read, scaled, tokens
+from longturn.cache.policies.vllm import VllmCache, VllmOptions
 from longturn.errors import ConfigError
 
 
@@ -52,6 +56,10 @@ def _longturn(options: LongturnChoices, sizes: Sizes) -> PrefixCache:
 
 POLICIES: dict[str, Policy] = {
     "llamacpp": Policy(LlamaCppOptions, LlamaCppCache, "llama.cpp's server: slots, and whole prompts in host memory"),
+    "lmdeploy-pytorch": Policy(PyTorchOptions, PyTorchCache, "LMDeploy's PyTorch engine: blocks, indexed late"),
+    "lmdeploy-turbomind": Policy(TurboMindOptions, TurboMindCache, "LMDeploy's TurboMind: blocks, reused to the token"),
+    "lmdeploy-turbomind-classic": Policy(ClassicOptions, ClassicCache, "LMDeploy's TurboMind up to 0.14"),
+    "vllm": Policy(VllmOptions, VllmCache, "vLLM: hash-chained blocks, least recently released go first"),
     "longturn": Policy(LongturnChoices, _longturn, "Longturn's own: radix tree, reuse to the token, tails go first"),
     "none": Policy(NoChoices, lambda options, sizes: NoCache(sizes.device), "no cache: the baseline"),
 }
