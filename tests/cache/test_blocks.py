@@ -133,6 +133,8 @@ def test_queue_is_a_list(data: st.DataObject) -> None:
         queue.check()
         assert len(queue) == len(plain)
         assert queue.peek(n).tolist() == plain
+        odd = np.arange(n) % 2 == 1
+        assert queue.peek(2, but=odd).tolist() == [b for b in plain if b % 2 == 0][:2]
         assert queue.has(np.arange(n)).tolist() == [b in plain for b in range(n)]
 
 

@@ -219,9 +219,9 @@ class BlockQueue:
         self._place[blocks] = -1
         self._count -= len(blocks)
 
-    def peek(self, n: int) -> Ids:
-        """The first `n` blocks, or all when there are fewer."""
-        return self._first(n)[0]
+    def peek(self, n: int, but: npt.NDArray[np.bool_] | None = None) -> Ids:
+        """The first `n` blocks, or all when there are fewer, without those that `but`, bool [n_blocks], excludes."""
+        return self._first(n, but)[0]
 
     def pop(self, n: int) -> Ids:
         """Take out the first `n` blocks, of which there must be so many."""
@@ -241,13 +241,14 @@ class BlockQueue:
         self._place[blocks] = np.arange(at, at + len(blocks))
         self._count += len(blocks)
 
-    def _first(self, n: int) -> tuple[Ids, int]:
+    def _first(self, n: int, but: npt.NDArray[np.bool_] | None = None) -> tuple[Ids, int]:
         """The first `n` blocks, or all, and the place behind the last of them."""
         parts, head, want = [NO_BLOCKS], self._head, min(n, self._count)
-        while want:
+        while want and head < self._tail:
             stop = min(head + 2 * want + 32, self._tail)
             ids = self._line[head:stop]
-            there = np.flatnonzero(self._place[ids] == np.arange(head, stop))[:want]
+            queued = self._place[ids] == np.arange(head, stop)
+            there = np.flatnonzero(queued if but is None else queued & ~but[ids])[:want]
             parts.append(ids[there])
             want -= len(there)
             head = stop if want else head + int(there[-1]) + 1
