@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
+
+import msgspec
 
 from longturn.errors import TraceError
 from longturn.lab.trace.form import TraceRequest
@@ -58,8 +61,22 @@ class TraceFile:
         except OSError as error:
             raise self._unreadable(error) from None
 
-    def content(self) -> bytes:
-        """The whole file, unpacked, for formats that are one JSON value. Raises TraceError."""
+    def entries(self) -> Iterator[tuple[int, bytes]]:
+        """Numbers from 1 and the raw entries of a file that is one JSON array. Raises TraceError."""
+        for number, entry in enumerate(self.decoded(msgspec.json.Decoder(list[msgspec.Raw])), start=1):
+            yield number, bytes(entry)
+
+    def decoded(self, decoder: msgspec.json.Decoder[Record]) -> Record:
+        """What a file that is one JSON value holds. Raises TraceError, with the line where the JSON breaks."""
+        content = self._content()
+        try:
+            return decoder.decode(content)
+        except (ValueError, RecursionError) as error:
+            byte = re.search(r"\(byte (\d+)\)", str(error))
+            line = content.count(b"\n", 0, int(byte[1])) + 1 if byte else 1
+            raise TraceError(f"{self.path}, line {line}: {error}. Mend the file.") from None
+
+    def _content(self) -> bytes:
         try:
             with open(self.path, "rb") as raw, self._unpacked(raw) as file:
                 content = file.read()
@@ -98,15 +115,17 @@ class FileTrace(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[TraceRequest]: ...
 
-    def records(self, decode: Callable[[bytes], Record]) -> Iterator[tuple[int, Record]]:
-        """Line numbers and what `decode` makes of the lines; a ValueError of it makes the line a malformed one."""
+    def records(
+        self, decode: Callable[[bytes], Record], pieces: Iterable[tuple[int, bytes]] | None = None, kind: str = "line"
+    ) -> Iterator[tuple[int, Record]]:
+        """Numbers and what `decode` makes of the lines, or other pieces; a ValueError of it makes one malformed."""
         self.skipped, first = 0, ""
         try:
-            for number, line in self.file.lines():
+            for number, piece in self.file.lines() if pieces is None else pieces:
                 try:
-                    record = decode(line)
+                    record = decode(piece)
                 except (ValueError, RecursionError) as error:
-                    where = f"line {number}: {error}"
+                    where = f"{kind} {number}: {error}"
                     if not self._skip_bad:
                         raise self._malformed(where) from None
                     self.skipped, first = self.skipped + 1, first or where
@@ -117,7 +136,7 @@ class FileTrace(ABC):
                 raise
             self.skipped, first = self.skipped + 1, first or str(error)
         if self.skipped:
-            self.notes = [*self._premises, f"{self.skipped} malformed lines were left out, the first is {first}."]
+            self.notes = [*self._premises, f"Left out as malformed: {self.skipped}, the first being {first}."]
 
     def _malformed(self, where: str) -> TraceError:
-        return TraceError(f"{self.file.path}, {where}. Mend the line, or leave such lines out with --skip-bad.")
+        return TraceError(f"{self.file.path}, {where}. Mend it, or leave such pieces out with --skip-bad.")

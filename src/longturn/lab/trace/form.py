@@ -59,6 +59,13 @@ class Blocks:
     def __len__(self) -> int:
         return self._length
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same ids, however they are kept."""
+        return isinstance(other, Blocks) and len(self) == len(other) == self.shared_with(other)
+
+    def __hash__(self) -> int:
+        return hash((len(self), *self.part(0, min(4, len(self))).ids().tolist()))
+
     def part(self, start: int, stop: int) -> Blocks:
         """The blocks from `start` up to but without `stop`, 0 <= start <= stop <= len, in the same encoding."""
         if self._plain is not None:

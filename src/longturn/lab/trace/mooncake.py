@@ -7,21 +7,17 @@ Computation", FAST 2025).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from longturn.lab.trace.files import FileTrace, TraceFile
-from longturn.lab.trace.following import ANSWERS_SHOWN, with_answer
+from longturn.lab.trace.following import ANSWERS_SHOWN, FollowUps, with_answer
 from longturn.lab.trace.form import Blocks, TraceRequest
 
 UNIT = 512
-LOOK_AHEAD = 1 << 14
-"""Requests that are held back to see their answers in a later prompt."""
-OPEN_ENDS = 1 << 20
-"""Ends of prompts that a later request may go on from."""
 
 
 class Record(msgspec.Struct):
@@ -41,14 +37,6 @@ class Record(msgspec.Struct):
             )
 
 
-@dataclass(slots=True)
-class _End:
-    """Where a prompt ended: its place in the trace and the session that it belongs to."""
-
-    place: int
-    session: str
-
-
 class Mooncake(FileTrace):
     """A Mooncake file. Order is that of the file."""
 
@@ -62,10 +50,9 @@ class Mooncake(FileTrace):
         self._decode = msgspec.json.Decoder(Record).decode
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        ends: dict[int, _End] = {}
-        held: dict[int, TraceRequest] = {}
+        follow_ups = FollowUps()
         for place, (number, record) in enumerate(self.records(self._decode)):
-            before = self._before(record, ends)
+            before = follow_ups.before(record.hash_ids, least=2)
             request = TraceRequest(
                 id=str(place),
                 session=before.session if before else str(place),
@@ -75,24 +62,8 @@ class Mooncake(FileTrace):
                 output_tokens=record.output_length,
                 label=f"line {number}",
             )
-            if before and before.place in held:
-                held[before.place] = with_answer(held[before.place], request, UNIT)
+            if before:
+                follow_ups.change(before, partial(with_answer, following=request, unit=UNIT))
             n_whole = record.input_length // UNIT
-            if n_whole >= 2:
-                last = record.hash_ids[n_whole - 1]
-                ends.pop(last, None)  # the newest goes to the back
-                ends[last] = _End(place, request.session)
-            if len(ends) > OPEN_ENDS:
-                del ends[next(iter(ends))]
-            held[place] = request
-            if len(held) > LOOK_AHEAD:
-                yield held.pop(next(iter(held)))
-        yield from held.values()
-
-    @staticmethod
-    def _before(record: Record, ends: dict[int, _End]) -> _End | None:
-        """The longest earlier prompt that this one begins with. Ids are chained, so that its last block tells."""
-        for hash_id in reversed(record.hash_ids[1:]):
-            if (end := ends.get(hash_id)) is not None:
-                return end
-        return None
+            yield from follow_ups.hold(request, record.hash_ids[n_whole - 1] if n_whole >= 2 else None)
+        yield from follow_ups.rest()

@@ -55,6 +55,15 @@ def test_shared_with_counts_equal_leading_blocks(
             assert left.shared_with(Blocks.join(head, right)) == expected
 
 
+@given(RUNS, RUNS)
+def test_equal_are_sequences_of_the_same_ids(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+    for left in both(a):
+        for right in both(b):
+            same = left.ids().tolist() == right.ids().tolist()
+            assert (left == right) == same
+            assert not same or hash(left) == hash(right)
+
+
 def test_an_empty_sequence_shares_nothing() -> None:
     empty = Blocks.runs([], [])
     assert len(empty) == 0
