@@ -62,16 +62,19 @@ class Runs:
 
     def slice(self, start: int, stop: int) -> Runs:
         """The slots of tokens `start` to `stop`, as new runs."""
+        out = Runs()
         if start == 0 and stop >= self.length:
-            return Runs(self.runs)
-        out, position = Runs(), 0
-        for run in self.runs:
-            low, high = max(start - position, 0), min(stop - position, run.stop - run.start)
-            if low < high:
-                out.extend((Run(run.start + low, run.start + high),))
-            position += run.stop - run.start
+            out.runs, out.length = self.runs.copy(), self.length
+            return out
+        position = 0
+        for low, high in self.runs:
             if position >= stop:
                 break
+            first, last = low + max(start - position, 0), min(high, low + stop - position)
+            if first < last:
+                out.runs.append(Run(first, last))
+                out.length += last - first
+            position += high - low
         return out
 
     def spliced(self, start: int, stop: int, middle: Runs) -> Runs:

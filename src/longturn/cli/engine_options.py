@@ -45,11 +45,15 @@ def engine_options(
     ] = False,
     device_tokens: Annotated[int | None, _cache("Tokens in the device tier.", "what fits beside the model")] = None,
     host_bytes: Annotated[int | None, _cache("Host memory tier, such as 512MiB; 0: none.", "1GiB", **SIZE)] = None,
+    host_tokens: Annotated[int | None, _cache("Host memory tier in tokens.", "by --host-bytes")] = None,
     disk_bytes: Annotated[int | None, _cache("Disk tier.", "none, 8GiB with --disk-dir", **SIZE)] = None,
     disk_dir: Annotated[Path | None, _cache("Folder of the disk tier.", "the user's cache directory")] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Compute every prompt in full.", rich_help_panel="Cache")
     ] = False,
+    policy: Annotated[
+        str | None, _cache("Cache policy, NAME or NAME:key=value,...; see `longturn lab policies`.", "longturn")
+    ] = None,
     page_size: Annotated[int | None, _cache("Tokens in a page.", "16")] = None,
     eviction: Annotated[str | None, _cache("lru, lfu, fifo, slru, priority or cost.", "lru")] = None,
     write_policy: Annotated[

@@ -10,10 +10,14 @@ from typing import Any
 import psutil
 
 from longturn.cache import LongturnCache, LongturnOptions, NoCache, PrefixCache
+from longturn.cache.policies.base import Sizes
+from longturn.cache.policies.options import split
+from longturn.cache.policies.registry import make_policy
 from longturn.engine.loop import Engine
 from longturn.engine.models import LocalModel, resolve
 from longturn.engine.mover import Mover
 from longturn.engine.options import EngineOptions
+from longturn.engine.runner.contract import ModelShape
 from longturn.engine.scheduler import Scheduler
 from longturn.errors import ConfigError, ModelError
 from longturn.store import DiskStore, HostStore, PageStore
@@ -68,25 +72,15 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
     context = min(options.context or runner.shape.context, runner.shape.context)
     align = DETERMINISTIC_CHUNK if options.deterministic else None
     slots = options.device_tokens or _default_slots(runner, context, options.max_running)
-    runner.allocate(slots, options.page_size)
+    token_bytes = runner.shape.token_bytes
+    host_bytes = options.host_bytes if options.host_tokens is None else options.host_tokens * token_bytes
+    if not options.cache:
+        host_bytes = 0
+    fingerprint = f"{model.fingerprint}/{runner.dtype}/{runner.device.type}/{align}"
+    cache, disk = _open_cache(options, slots, host_bytes, fingerprint, align, runner.shape)
+    runner.allocate(slots, cache.page_size)
     runner.warm_up(slots)
-    host, disk = _open_stores(options, runner.pool.page_bytes) if options.cache else (None, None)
-    cache: PrefixCache = NoCache(slots)
-    if options.cache:
-        cache = LongturnCache(
-            LongturnOptions(
-                device_tokens=slots,
-                host_pages=options.host_bytes // runner.pool.page_bytes,
-                page_size=options.page_size,
-                eviction=options.eviction,
-                write_policy=options.write_policy,
-                fingerprint=f"{model.fingerprint}/{runner.dtype}/{runner.device.type}/{align}",
-                reuse_multiple=align or 1,
-                linear_flops=runner.shape.linear_flops / runner.shape.token_bytes,
-                attention_flops=runner.shape.attention_flops / runner.shape.token_bytes,
-            ),
-            disk,
-        )
+    host = HostStore(host_bytes, runner.pool.page_bytes) if host_bytes >= runner.pool.page_bytes else None
     mover = Mover(runner.pool, host, disk)
     engine = Engine(
         cache=cache,
@@ -96,30 +90,48 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
             cache,
             mover,
             max_running=options.max_running,
-            chunk_tokens=options.chunk_tokens,
+            chunk_tokens=min(options.chunk_tokens, cache.chunk_tokens or options.chunk_tokens),
             align=align,
             shares=options.cache,
         ),
         tokenizer=tokenizer,
         model=options.served_name or model.name,
         eos_ids=_eos_ids(model.path, tokenizer),
-        max_length=min(context, slots),
-        page_size=options.page_size,
+        max_length=min(context, cache.longest),
+        page_size=cache.page_size,
         align=align,
     )
     stores = tuple(store for store in (disk, host) if store is not None)
     return Built(engine, model, stores, write_back=disk is not None and options.write_policy == "write_back")
 
 
-def _open_stores(options: EngineOptions, page_bytes: int) -> tuple[HostStore | None, DiskStore | None]:
-    host = HostStore(options.host_bytes, page_bytes) if options.host_bytes >= page_bytes else None
-    disk = None
+def _open_cache(
+    options: EngineOptions, slots: int, host_bytes: int, fingerprint: str, align: int | None, shape: ModelShape
+) -> tuple[PrefixCache, DiskStore | None]:
+    """The cache that the options ask for, and the disk store that it looks into."""
+    if not options.cache:
+        return NoCache(slots), None
+    if options.policy != "longturn":
+        name, given = split(options.policy)
+        return make_policy(name, given, Sizes(slots, host_bytes // shape.token_bytes, real=True)), None
+    disk, page_bytes = None, options.page_size * shape.token_bytes
     if options.disk_bytes:
         assert options.disk_dir is not None
         if options.disk_bytes < page_bytes:
             raise ConfigError(f"a disk tier of {options.disk_bytes} bytes holds no page: one takes {page_bytes} bytes")
         disk = DiskStore(options.disk_dir, options.disk_bytes, page_bytes)
-    return host, disk
+    settings = LongturnOptions(
+        device_tokens=slots,
+        host_pages=host_bytes // page_bytes,
+        page_size=options.page_size,
+        eviction=options.eviction,
+        write_policy=options.write_policy,
+        fingerprint=fingerprint,
+        reuse_multiple=align or 1,
+        linear_flops=shape.linear_flops / shape.token_bytes,
+        attention_flops=shape.attention_flops / shape.token_bytes,
+    )
+    return LongturnCache(settings, disk), disk
 
 
 def _default_slots(runner: Any, context: int, max_running: int) -> int:

@@ -19,7 +19,7 @@ from longturn.engine.doctor import Check
 from longturn.engine.mover import DevicePool
 from longturn.engine.options import EngineOptions
 from longturn.engine.request import Output, Request
-from longturn.engine.runner.contract import ModelShape, Runner, Span
+from longturn.engine.runner.contract import Logits, ModelShape, Runner, Span
 from longturn.engine.runner.torch_runner import TorchRunner
 from longturn.engine.sampling_params import SamplingParams
 from longturn.engine.service import EngineService
@@ -62,7 +62,7 @@ class _Recorder:
     def pool(self) -> DevicePool:
         return self._runner.pool
 
-    def execute(self, spans: Sequence[Span]) -> Tensor:
+    def execute(self, spans: Sequence[Span]) -> Logits:
         logits = self._runner.execute(spans)
         lengths = [span.start + len(span.tokens) for span in spans if span.logits]
         self.logits.update(zip(lengths, logits.float().cpu(), strict=True))

@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from longturn.cache import Event, PrefixCache
-from longturn.engine.mover import Mover
+from longturn.engine.mover import PageMover
 from longturn.engine.request import Output, Request
-from longturn.engine.runner.contract import Runner, Span
-from longturn.engine.sampling import Sampler
+from longturn.engine.runner.contract import Logits, Runner, Span
+from longturn.engine.sampling import Sampler, TokenSource
 from longturn.engine.scheduler import Scheduler, Work
 from longturn.engine.sequence import Sequence
 from longturn.errors import BadLogits, EngineStopped
 from longturn.ledger import RequestLine
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class Engine:
     """
 
     cache: PrefixCache
-    mover: Mover
+    mover: PageMover
     runner: Runner
     scheduler: Scheduler
     tokenizer: PreTrainedTokenizerBase
@@ -58,9 +57,9 @@ class Engine:
     align: int | None = None
     on_line: Callable[[RequestLine], None] = field(default=lambda line: None)
     on_events: Callable[[list[Event]], None] = field(default=lambda events: None)
+    sampler: TokenSource = field(default_factory=Sampler)
     clock: Callable[[], float] = time.monotonic
     counters: Counters = field(default_factory=Counters)
-    _sampler: Sampler = field(default_factory=Sampler)
 
     def add(self, request: Request) -> None:
         """Queue a request; its output comes through `request.on_output`."""
@@ -76,7 +75,7 @@ class Engine:
 
     def step(self) -> bool:
         """Compute one step; False when there was nothing to compute."""
-        began = time.perf_counter()
+        began = self.clock()
         self.mover.finish_fetches(self.cache)
         admitted = self.scheduler.admit()
         self.mover.carry_out(self.cache)
@@ -85,14 +84,14 @@ class Engine:
         work = self.scheduler.plan()
         self.mover.carry_out(self.cache)
         if work:
-            planned = time.perf_counter()
+            planned = self.clock()
             logits = [self.runner.execute(spans) for spans in self._spans(work)]
-            computed = time.perf_counter()
+            computed = self.clock()
             self._account(work, computed - planned, planned - began)
             self._commit(work)
             self._hand_out([w.sequence for w in work if w.sequence.remaining == 0], logits)
             self.mover.carry_out(self.cache)
-            self.counters.overhead_seconds += time.perf_counter() - began - (computed - planned)
+            self.counters.overhead_seconds += self.clock() - began - (computed - planned)
         if events := self.cache.events():
             self.on_events(events)
         return bool(work)
@@ -131,12 +130,11 @@ class Engine:
             assert start is not None
             assert sequence.allocation is not None
             stop = start + w.n
-            runs = sequence.allocation.runs.slice(0, stop)
             spans.append(
                 Span(
                     sequence.tokens[start:stop],
                     start,
-                    runs,
+                    sequence.allocation.runs,
                     stop == sequence.length,
                     w.n > 1 or start < sequence.n_prompt,
                 )
@@ -161,13 +159,13 @@ class Engine:
             n = min(n, sequence.n_prompt) // self.align * self.align
         self.cache.commit(sequence.allocation, sequence.tokens[:n])
 
-    def _hand_out(self, sequences: list[Sequence], logits: list[Tensor]) -> None:
+    def _hand_out(self, sequences: list[Sequence], logits: list[Logits]) -> None:
         """Choose the next token of each sequence that is computed to its end."""
         if not sequences:
             return
         rows = _joined(logits)
         try:
-            samples = self._sampler.sample(rows, [sequence.state for sequence in sequences])
+            samples = self.sampler.sample(rows, [sequence.state for sequence in sequences])
         except BadLogits as error:
             for row in error.rows:
                 self._end(sequences[row], sequences[row].ended("error", error))
@@ -225,7 +223,7 @@ class Engine:
         self.counters.model_seconds += seconds
 
 
-def _joined(logits: list[Tensor]) -> Tensor:
+def _joined(logits: list[Logits]) -> Logits:
     if len(logits) == 1:
         return logits[0]
     import torch

@@ -36,6 +36,28 @@ class DevicePool(Protocol):
         """Write the tokens of `pages`, without the first `skip`, to the slots `runs` (as many as there are)."""
 
 
+class PageMover(Protocol):
+    """What an engine asks of whoever moves its pages, really or on a virtual clock."""
+
+    traffic: Traffic
+
+    def carry_out(self, cache: PrefixCache) -> None:
+        """Do all that `cache` has listed, in order, and report each."""
+
+    def start_fetch(self, cache: PrefixCache, fetch: Fetch) -> None:
+        """Begin to bring pages from disk into host memory."""
+
+    def finish_fetches(self, cache: PrefixCache, timeout: float = 0.0) -> bool:
+        """Report fetches that are done, waiting up to `timeout` seconds for one; True when any was."""
+
+    @property
+    def fetching(self) -> bool:
+        """Whether any fetch is under way."""
+
+    def close(self) -> None:
+        """End whatever runs beside the engine."""
+
+
 @dataclass
 class Traffic:
     """Bytes moved per link since the start."""

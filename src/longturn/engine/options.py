@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from longturn.cache import ORDERS, WRITE_POLICIES
@@ -18,8 +18,10 @@ class EngineOptions:
     """Settings of one engine. Raises ConfigError for values that cannot work.
 
     model: `demo`, a folder, a GGUF file or a hub id; served_name: how clients call it (default: `model`).
+    policy: the cache policy, as NAME or NAME:key=value,...; those of other engines have no disk tier, and their options
+    instead of page_size, eviction and write_policy; cache: False computes every prompt in full.
     device_tokens: slots of the device pool, None for what fits beside the model; host_bytes, disk_bytes: size of the
-    tiers below (0: none); disk_dir: where the disk tier lies; cache: False computes every prompt in full.
+    tiers below (0: none); host_tokens: instead of host_bytes; disk_dir: where the disk tier lies.
     max_running, max_waiting: requests at once, and queued; chunk_tokens: most tokens in one step of the model;
     context: longest prompt and output, None for the model's own; threads: CPU threads of the model, None for all
     cores; deterministic: answers do not depend on what is cached or who else is served, at the price of speed.
@@ -31,9 +33,11 @@ class EngineOptions:
     dtype: str = "auto"
     device_tokens: int | None = None
     host_bytes: int = GIB
+    host_tokens: int | None = None
     disk_bytes: int = 0
     disk_dir: Path | None = None
     cache: bool = True
+    policy: str = "longturn"
     page_size: int = 16
     eviction: str = "lru"
     write_policy: str = "write_through"
@@ -53,10 +57,22 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}: it must be at least 1")
-        if self.host_bytes < 0 or self.disk_bytes < 0:
+        if self.policy != "longturn":
+            self._check_policy()
+        if min(self.host_bytes, self.disk_bytes, self.host_tokens or 0) < 0:
             raise ConfigError("sizes of tiers must not be negative: 0 turns a tier off")
         if self.disk_bytes and self.disk_dir is None:
             raise ConfigError("a disk tier needs a folder: name one as disk_dir")
+
+    def _check_policy(self) -> None:
+        """What only Longturn's own policy can do must not be asked of another."""
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in ("page_size", "eviction", "write_policy", "disk_bytes", "deterministic"):
+            if getattr(self, name) != defaults[name]:
+                raise ConfigError(
+                    f"{name} is for the policy longturn: give {self.policy.partition(':')[0]} its own options, as "
+                    "NAME:key=value (`longturn lab policies` lists them)"
+                )
 
 
 def _one_of(what: str, value: str, choices: object) -> None:

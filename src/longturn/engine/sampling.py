@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,13 @@ class SeenTokens:
         self.counts.index_add_(0, fresh, torch.ones_like(fresh, dtype=torch.float32))
         self.anywhere[fresh] = True
         self._read = len(output_ids)
+
+
+class TokenSource(Protocol):
+    """Where the next tokens come from."""
+
+    def sample(self, logits: Any, states: Sequence[SampleState]) -> list[Sampled]:
+        """One token per state, in order."""
 
 
 class Sampler:

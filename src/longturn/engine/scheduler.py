@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from longturn.cache import Hit, PrefixCache
 from longturn.cache.radix import common_prefix
-from longturn.engine.mover import Mover
+from longturn.engine.mover import PageMover
 from longturn.engine.sequence import Sequence
 
 # A prompt that has waited for a second goes before one that is this many tokens shorter.
@@ -44,7 +44,7 @@ class Scheduler:
     def __init__(
         self,
         cache: PrefixCache,
-        mover: Mover,
+        mover: PageMover,
         *,
         max_running: int,
         chunk_tokens: int,

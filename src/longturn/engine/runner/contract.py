@@ -1,25 +1,25 @@
-"""What the loop asks of a runner. The torch runner computes; a modelled one will keep the same contract."""
+"""What the loop asks of a runner. The torch runner computes; a modelled one lets a virtual clock pass."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from longturn.cache import Runs, Tokens
 from longturn.engine.mover import DevicePool
 
-if TYPE_CHECKING:
-    from torch import Tensor
+Logits = Any
+"""A tensor [n, vocab_size]; None of a runner that only says how long it would have taken."""
 
 
 @dataclass(frozen=True, eq=False)
 class Span:
     """Tokens of one request to compute in a step.
 
-    tokens: int32 [n], at positions `start` to `start + n`; runs: the slots of positions 0 to `start + n`, of which the
-    first `start` hold KV already; logits: whether the logits behind the last token are wanted; prompt: these are tokens
-    of a prompt (only those may be several).
+    tokens: int32 [n], at positions `start` to `start + n`; runs: the slots of positions 0 to `start + n` or more, of
+    which the first `start` hold KV already; logits: whether the logits behind the last token are wanted; prompt: these
+    are tokens of a prompt (only those may be several).
     """
 
     tokens: Tokens
@@ -56,7 +56,7 @@ class Runner(Protocol):
     def pool(self) -> DevicePool:
         """The pool that spans address."""
 
-    def execute(self, spans: Sequence[Span]) -> Tensor:
+    def execute(self, spans: Sequence[Span]) -> Logits:
         """Compute all spans in one step, writing their KV into the pool.
 
         Returns logits [number of spans that want them, vocab_size], in order.

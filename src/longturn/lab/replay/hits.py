@@ -24,7 +24,8 @@ def replay_hits(
     """Serve every request of `trace` in its order through a new cache of that policy.
 
     Where a block of the trace is several tokens, the cache works on blocks: its own page becomes at least one block,
-    and nothing shorter can be reused. progress: called with the number of requests done. Raises ConfigError or TraceError.
+    and nothing shorter can be reused. progress: called with the number of requests done. Raises ConfigError or
+    TraceError.
     """
     unit, now = trace.unit, [0.0]
     sizes = Sizes(device_tokens // unit, host_tokens // unit, unit, clock=lambda: now[0])
@@ -49,7 +50,7 @@ def replay_hits(
         replay.premises.append(f"the cache works on the trace's blocks of {unit} tokens")
     if symbols.unknown_answers:
         replay.premises.append(
-            f"the answers of {symbols.unknown_answers:,} requests are not in the trace: they take room, unseen by others"
+            f"the answers of {symbols.unknown_answers:,} requests are not in the trace: they take room, no more"
         )
     return replay
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from longturn.ledger import TokenUse
+from longturn.ledger import Resources, TokenUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Served:
     """One request of a replay, in tokens.
 
     cached: tokens reused per tier; reported: what the engine's own usage would say; None for a request that the engine
-    refuses. ttft, total: seconds from arrival, where the replay has a clock.
+    refuses. ttft, total: seconds from arrival, and resources, where the replay has a clock.
     """
 
     id: str
@@ -24,6 +24,7 @@ class Served:
     output: int
     ttft: float | None = None
     total: float | None = None
+    resources: Resources | None = None
 
     @property
     def rejected(self) -> bool:
@@ -33,7 +34,8 @@ class Served:
 
 @dataclass
 class Replay:
-    """A whole replay. premises: one sentence each, to be printed with every figure of it."""
+    """A whole replay. seconds: how long the workload took, where there was a clock; premises: one sentence each, to be
+    printed with every figure of it."""
 
     trace: str
     policy: str
@@ -43,6 +45,7 @@ class Replay:
     host_tokens: int
     premises: list[str] = field(default_factory=list)
     served: list[Served] = field(default_factory=list)
+    seconds: float | None = None
 
     @property
     def use(self) -> TokenUse:

@@ -1,0 +1,116 @@
+"""Replay on a virtual clock: the real scheduler, loop and cache over a modelled runner and modelled links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longturn.cache.policies.base import Sizes
+from longturn.cache.policies.registry import all_options, make_policy
+from longturn.engine.cost import CostModel
+from longturn.engine.loop import Engine
+from longturn.engine.modeled import ModeledMover, ModeledRunner, VirtualClock
+from longturn.engine.scheduler import Scheduler
+from longturn.lab.replay.pace import Closed, Pace, Recorded
+from longturn.lab.replay.play import play
+from longturn.lab.replay.result import Replay
+from longturn.lab.replay.tokens import TokenWriter
+from longturn.lab.trace import Trace
+
+# Modelled prompts are never looked up in a vocabulary; the larger the range, the fewer tokens are equal by chance.
+_VOCAB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a trace is put to an engine, modelled or real.
+
+    concurrency: sessions at a time, each turn after the last one's end and think time; None: arrivals as recorded.
+    think: whether recorded think times are kept with a concurrency. scale: lengths become so much shorter.
+    max_running, chunk_tokens: as in EngineOptions.
+    """
+
+    concurrency: int | None = None
+    think: bool = True
+    scale: int = 1
+    max_running: int = 64
+    chunk_tokens: int = 2048
+
+    def pace(self, trace: Trace) -> Pace:
+        """The arrivals of `trace`."""
+        return Recorded(trace) if self.concurrency is None else Closed(trace, self.concurrency, think=self.think)
+
+    def premises(self) -> list[str]:
+        """What is to be said with every figure."""
+        arrivals = "requests arrive as recorded, no turn before the one before it has ended"
+        if self.concurrency is not None:
+            pauses = "think times as recorded" if self.think else "no think times"
+            arrivals = f"{self.concurrency} sessions at a time, {pauses}"
+        shorter = [f"all lengths are a {self.scale}th of the trace's"] if self.scale > 1 else []
+        limits = f"at most {self.max_running} requests run at once, in steps of at most {self.chunk_tokens:,} tokens"
+        return [arrivals, limits, *shorter]
+
+
+class Wordless:
+    """Stands in for a tokenizer where nobody reads the text: a token is one letter."""
+
+    added_tokens_decoder: Mapping[int, Any] = {}
+
+    def decode(self, token_ids: list[int], **options: Any) -> str:
+        return "x" * len(token_ids)
+
+
+def replay_timed(
+    trace: Trace,
+    policy: str,
+    options: Mapping[str, Any],
+    device_tokens: int,
+    host_tokens: int,
+    cost: CostModel,
+    load: Load,
+    progress: Callable[[int], None] = lambda n: None,
+) -> Replay:
+    """Serve `trace` under `load` by an engine with that policy, on hardware as `cost` models it.
+
+    device_tokens, host_tokens are as given, whatever the scale. Raises ConfigError or TraceError.
+    """
+    clock = VirtualClock()
+    cache = make_policy(policy, options, Sizes(device_tokens, host_tokens, real=True, clock=clock))
+    mover = ModeledMover(cost, clock, cache.page_size)
+    engine = Engine(
+        cache=cache,
+        mover=mover,
+        runner=ModeledRunner(cost, clock, cache.page_size),
+        scheduler=Scheduler(
+            cache,
+            mover,
+            max_running=load.max_running,
+            chunk_tokens=min(load.chunk_tokens, cache.chunk_tokens or load.chunk_tokens),
+            shares=policy != "none",
+            clock=clock,
+        ),
+        tokenizer=Wordless(),  # type: ignore[arg-type]
+        model=cost.model.name,
+        eos_ids=(),
+        max_length=cache.longest,
+        page_size=cache.page_size,
+        clock=clock,
+    )
+    replay = Replay(trace.name, policy, all_options(policy, options), "timed", device_tokens, host_tokens)
+    replay.served = play(
+        engine,
+        load.pace(trace),
+        TokenWriter(trace.unit, _VOCAB, load.scale),
+        clock.until,
+        lambda: clock.advance(cost.request_seconds),
+        progress,
+    )
+    replay.seconds = clock()
+    replay.premises = [
+        *trace.notes,
+        *load.premises(),
+        f"times are {cost.provenance}",
+        "every policy runs under Longturn's scheduler; its own engine's may order requests otherwise",
+    ]
+    return replay
