@@ -4,7 +4,7 @@
 
 Prompts are lists of random token ids, so that every engine gets the same tokens whatever its tokenizer. Times are
 seconds as this client sees them. A request that fails is kept with its error, counted in every row that it belongs to,
-and makes the exit status 1. Needs Python 3.11 and httpx; rich only for a prettier table.
+and makes the exit status 1. Needs the longturn package, without any of its extras.
 """
 
 from __future__ import annotations
@@ -19,41 +19,18 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
+from rich.console import Console
+from rich.table import Table
+
+from longturn.lab.wire import Limit, Reply, client, send
 
 Row = dict[str, Any]
-
-
-@dataclass
-class Reply:
-    """What one request brought. `arrivals_s` holds the times of the chunks that carry text, from the start of the run.
-
-    `cached_tokens`, `output_tokens`, `prompt_tokens` and `longturn` are the server's own report (None: not reported).
-    """
-
-    labels: dict[str, Any]
-    sent_tokens: int
-    started_s: float = 0.0
-    arrivals_s: list[float] = field(default_factory=list)
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    longturn: Any = None
-    error: str | None = "interrupted"  # until it is answered
-
-    @property
-    def ttft_s(self) -> float:
-        return self.arrivals_s[0] - self.started_s
-
-    @property
-    def gaps_s(self) -> list[float]:
-        return [later - earlier for earlier, later in pairwise(self.arrivals_s)]
 
 
 class Server:
@@ -68,20 +45,11 @@ class Server:
         return time.perf_counter() - self._origin
 
     async def complete(self, prompt: list[int], max_tokens: int, **labels: Any) -> None:
-        reply = Reply(labels, len(prompt), started_s=self._now())
+        reply = Reply(labels, len(prompt))
         self.replies.append(reply)
-        left_s = self._time_limit_s - reply.started_s
-        try:
-            async with asyncio.timeout(min(self._timeout_s, left_s)):
-                await self._stream(prompt, max_tokens, reply)
-            reply.error = None
-        except TimeoutError:
-            limit = f"--timeout {self._timeout_s:g} s" if left_s > self._timeout_s else "--time-limit"
-            reply.error = f"timed out ({limit}) after {len(reply.arrivals_s)} chunks"
-        except Exception as error:  # whatever a server does belongs to its request
-            reply.error = f"{type(error).__name__}: {error}"
-
-    async def _stream(self, prompt: list[int], max_tokens: int, reply: Reply) -> None:
+        left_s = self._time_limit_s - self._now()
+        in_time = left_s > self._timeout_s
+        limit = Limit(self._timeout_s, f"--timeout {self._timeout_s:g} s") if in_time else Limit(left_s, "--time-limit")
         body = {
             "model": self._model,
             "prompt": prompt,
@@ -91,35 +59,10 @@ class Server:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        done = False  # [DONE] was the last event
-        async with self._client.stream("POST", "completions", json=body) as response:
-            if response.is_error:
-                raise RuntimeError(f"HTTP {response.status_code}: {(await response.aread()).decode()[:300]}")
-            async for line in response.aiter_lines():
-                now = self._now()
-                if not line.startswith("data:"):
-                    continue
-                done = (data := line.removeprefix("data:").strip()) == "[DONE]"
-                if not done:
-                    _take(json.loads(data), now, reply)
-        if not (done and reply.arrivals_s):
-            raise RuntimeError(f"the stream ended early, after {len(reply.arrivals_s)} chunks")
-        if reply.output_tokens is not None and reply.output_tokens < max_tokens:
-            raise RuntimeError(f"{reply.output_tokens} of {max_tokens} tokens: the server does not heed ignore_eos")
-
-
-def _take(event: dict[str, Any], now: float, reply: Reply) -> None:
-    if "error" in event:
-        raise RuntimeError(f"error in the stream: {event['error']}")
-    for choice in event.get("choices") or []:
-        # Some servers end with a chunk that holds no text: it is a token only if none came before.
-        if choice.get("text") or (choice.get("finish_reason") and not reply.arrivals_s):
-            reply.arrivals_s.append(now)
-    if usage := event.get("usage"):
-        reply.prompt_tokens = usage.get("prompt_tokens")
-        reply.output_tokens = usage.get("completion_tokens")
-        reply.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        reply.longturn = usage.get("longturn")
+        await send(self._client, "/v1/completions", body, reply, self._now, limit)
+        tokens = reply.output_tokens
+        if reply.error is None and tokens is not None and tokens < max_tokens:
+            reply.fail("short", f"{tokens} of {max_tokens} tokens: the server does not heed ignore_eos")
 
 
 class Prompts:
@@ -305,10 +248,8 @@ def report(replies: list[Reply], args: argparse.Namespace, facts: Row) -> Row:
 
 async def run(args: argparse.Namespace) -> Row:
     """Send the chosen workloads, one after the other, and return the report; an interrupted run reports what it has."""
-    base_url = args.base_url.rstrip("/").removesuffix("/v1") + "/v1"
-    # No proxy from the environment: it would be measured too. Timeouts are the server object's.
-    async with httpx.AsyncClient(base_url=base_url, timeout=None, trust_env=False) as client:
-        server = Server(client, args.model, timeout_s=args.timeout, time_limit_s=args.time_limit)
+    async with client(args.base_url) as open_client:
+        server = Server(open_client, args.model, timeout_s=args.timeout, time_limit_s=args.time_limit)
         prompts = Prompts(args.seed, args.ids)
         facts: Row = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -326,21 +267,10 @@ async def run(args: argparse.Namespace) -> Row:
 
 
 def show(title: str, rows: list[Row]) -> None:
-    """Print one table, with rich where it is installed."""
-    heads = list(rows[0]) if rows else ["nothing was sent"]
-    cells = [
-        ["-" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
-    ]
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        print(title, *("  ".join(map(str.rjust, line, widths)) for line in [heads, *cells]), sep="\n")
-        return
-    table = Table(*heads, title=title, title_justify="left", box=None, collapse_padding=True)
-    for line in cells:
-        table.add_row(*line)
+    """Print one table."""
+    table = Table(*(rows[0] if rows else ["nothing was sent"]), title=title, title_justify="left", box=None)
+    for row in rows:
+        table.add_row(*("-" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
     Console().print(table)
 
 
