@@ -170,6 +170,9 @@ async def test_failures_are_counted_beside_answers(small: SmallEngine, url: str)
 async def test_what_is_no_server() -> None:
     with pytest.raises(LongturnError, match=r"no server answers at http://127\.0\.0\.1:9"):
         await measured("http://127.0.0.1:9", chats())
+    loading = b"HTTP/1.1 503 Loading\r\nContent-Length: 0\r\n\r\n"
+    with raw(loading) as url, pytest.raises(LongturnError, match="is not ready"):
+        await measured(url, chats())
     with (
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") as url,
         pytest.raises(LongturnError, match="--model"),

@@ -91,6 +91,10 @@ async def _get(client: httpx.AsyncClient, path: str) -> dict[str, Any]:
         ) from None
     if response.status_code in (401, 403):
         raise LongturnError(f"the server refuses the key (HTTP {response.status_code}): set LONGTURN_API_KEY")
+    if response.status_code == 503:
+        raise LongturnError(
+            f"the server at {client.base_url} is not ready (HTTP 503): wait until it has loaded its model"
+        )
     try:
         found = response.json() if response.is_success else None
     except ValueError:
