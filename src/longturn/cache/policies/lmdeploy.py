@@ -42,7 +42,7 @@ class Place:
     """Where a request stands in the tree.
 
     node: its last block that is indexed; prompt: tokens of its prompt; tokens: all that was committed, prompt and
-    output; boundary: where a partial block is to be kept, 0 for nowhere.
+    output; boundary: where a block filled in part is to be kept, 0 for nowhere; source: one that is being copied.
     """
 
     tree: RadixTree[Block]
@@ -50,6 +50,7 @@ class Place:
     prompt: int
     tokens: Tokens = field(default_factory=lambda: NO_TOKENS, repr=False)
     boundary: int = 0
+    source: Block | None = None
 
 
 class BlockTree(EnginePolicy):
@@ -267,7 +268,7 @@ class BlockTree(EnginePolicy):
                     f"a request with {allocation.committed} tokens ends in a node at {place.node.end}"
                 )
             held += allocation.runs.slice(allocation.committed, len(allocation.runs))
-            for step in place.node.path():
+            for step in place.node.path() if place.source is None else [*place.node.path(), place.source]:
                 locks[id(step)] = locks.get(id(step), 0) + 1
         idle = 0
         for node in self._nodes():

@@ -57,23 +57,24 @@ class TurboMindCache(BlockTree):
     def admit(self, hit: Hit, output: int) -> Allocation | None:
         part = self._part(hit.tokens, hit.salt)
         if part is not None:
+            part.usage.stamp = self._next_stamp()
             self._lock(part)
         allocation = super().admit(hit, output)
-        if part is not None:
-            part.usage.stamp = self._next_stamp()
+        if allocation is None and part is not None:
             self._unlock(part)
-            if allocation is None:
-                part, allocation = None, super().admit(hit, output)
+            part, allocation = None, super().admit(hit, output)
         if allocation is None:
             return None
+        place: Place = allocation.where
         if part is not None:
+            place.source = part
             allocation.cached["device"] = part.end
             self._transfers.append(Copy(part.runs, allocation.runs.slice(part.depth, part.end)))
             self._events.record("hit", "device", len(part.tokens), allocation.id, part.depth)
-        last = len(hit.tokens) - 1
+        last = place.prompt - 1
         block = last - last % self.page_size
         if self._options.cache_prompt == "all" and block < last and block > allocation.committed:
-            allocation.where.boundary = last
+            place.boundary = last
         return allocation
 
     def commit(self, allocation: Allocation, tokens: Tokens) -> None:
@@ -82,6 +83,17 @@ class TurboMindCache(BlockTree):
         if place.boundary and len(tokens) >= place.boundary:
             self._keep_boundary(allocation, place, place.boundary)
             place.boundary = 0
+        self._let_go(place)
+
+    def release(self, allocation: Allocation) -> None:
+        self._let_go(allocation.where)
+        super().release(allocation)
+
+    def _let_go(self, place: Place) -> None:
+        """The block that was copied need not be held any more."""
+        if place.source is not None:
+            self._unlock(place.source)
+            place.source = None
 
     def _keep_boundary(self, allocation: Allocation, place: Place, stop: int) -> None:
         """Keep a copy of the prompt's last block up to `stop`, if there is memory that nobody uses."""
@@ -104,17 +116,18 @@ class TurboMindCache(BlockTree):
         self._transfers.append(Copy(whole, room.slice(0, stop - start)))
 
     def _finish(self, allocation: Allocation) -> None:
-        place: Place = allocation.where
-        start, stop, known = allocation.committed, self._kept(allocation), self._options.cache_generation
-        if known == "none" or stop < place.prompt or place.tree.step(place.node, place.tokens, start) is not None:
+        place, known = allocation.where, self._options.cache_generation
+        tree, tokens = place.tree, place.tokens[: self._kept(allocation)]
+        # The first of its blocks that is there already ends what is indexed; behind a new one none can be.
+        if known == "none" or len(tokens) < place.prompt or tree.step(place.node, tokens, allocation.committed):
             return
-        self._index(allocation, stop)
+        self._index(allocation, len(tokens))
         start = allocation.committed
-        part = place.tokens[start:stop]
-        if known == "all" and start < stop and place.tree.edge(part) not in place.node.children:
+        part = tokens[start:]
+        if known == "all" and len(part) and tree.edge(part) not in place.node.children:
             runs = allocation.runs.slice(start, start + self.page_size)
-            place.node = place.tree.add(place.node, part.copy(), runs, [], Usage(0))
-            place.node.locks, allocation.committed = 1, stop
+            place.node = tree.add(place.node, part.copy(), runs, [], Usage(0))
+            place.node.locks, allocation.committed = 1, len(tokens)
 
     def _part(self, tokens: Tokens, salt: str) -> Block | None:
         """The longest block filled in part that `tokens` continue behind their whole cached blocks."""
