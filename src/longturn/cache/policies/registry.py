@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from longturn.cache.contract import PrefixCache
@@ -16,6 +17,9 @@ from longturn.cache.policies.lmdeploy_turbomind import TurboMindCache, TurboMind
 from longturn.cache.policies.longturn import LongturnCache, LongturnOptions
 from longturn.cache.policies.none import NoCache
 from longturn.cache.policies.options import choice, read, scaled, tokens
+from longturn.cache.policies.sglang import SGLangCache, SGLangOptions
+from longturn.cache.policies.sglang_hicache import HiCache, HiCacheOptions
+from longturn.cache.policies.sglang_storage import StorageHiCache
 from longturn.cache.policies.vllm import VllmCache, VllmOptions
 from longturn.errors import ConfigError
 
@@ -54,11 +58,20 @@ def _longturn(options: LongturnChoices, sizes: Sizes) -> PrefixCache:
     )
 
 
+def _hicache(options: HiCacheOptions, sizes: Sizes, *, classic: bool = False) -> PrefixCache:
+    kind = HiCache if options.storage == "none" else StorageHiCache
+    return kind(options, sizes, classic=classic)
+
+
 POLICIES: dict[str, Policy] = {
     "llamacpp": Policy(LlamaCppOptions, LlamaCppCache, "llama.cpp's server: slots, and whole prompts in host memory"),
     "lmdeploy-pytorch": Policy(PyTorchOptions, PyTorchCache, "LMDeploy's PyTorch engine: blocks, indexed late"),
     "lmdeploy-turbomind": Policy(TurboMindOptions, TurboMindCache, "LMDeploy's TurboMind: blocks, reused to the token"),
     "lmdeploy-turbomind-classic": Policy(ClassicOptions, ClassicCache, "LMDeploy's TurboMind up to 0.14"),
+    "sglang": Policy(SGLangOptions, SGLangCache, "SGLang: radix tree of pages, whole leaves go"),
+    "sglang-classic": Policy(SGLangOptions, partial(SGLangCache, classic=True), "SGLang as it was in 0.5.16"),
+    "sglang-hicache": Policy(HiCacheOptions, _hicache, "SGLang with host memory, and a storage in replays"),
+    "sglang-hicache-classic": Policy(HiCacheOptions, partial(_hicache, classic=True), "HiCache as it was in 0.5.16"),
     "vllm": Policy(VllmOptions, VllmCache, "vLLM: hash-chained blocks, least recently released go first"),
     "longturn": Policy(LongturnChoices, _longturn, "Longturn's own: radix tree, reuse to the token, tails go first"),
     "none": Policy(NoChoices, lambda options, sizes: NoCache(sizes.device), "no cache: the baseline"),
