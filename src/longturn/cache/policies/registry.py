@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from longturn.cache.contract import PrefixCache
 from longturn.cache.policies.base import Sizes
+from longturn.cache.policies.lightllm import LightLLMCache, LightLLMOptions
 from longturn.cache.policies.llamacpp import LlamaCppCache, LlamaCppOptions
 from longturn.cache.policies.lmdeploy_classic import ClassicCache, ClassicOptions
 from longturn.cache.policies.lmdeploy_pytorch import PyTorchCache, PyTorchOptions
@@ -20,7 +21,9 @@ from longturn.cache.policies.options import choice, read, scaled, tokens
 from longturn.cache.policies.sglang import SGLangCache, SGLangOptions
 from longturn.cache.policies.sglang_hicache import HiCache, HiCacheOptions
 from longturn.cache.policies.sglang_storage import StorageHiCache
+from longturn.cache.policies.tgi import TgiCache, TgiOptions
 from longturn.cache.policies.vllm import VllmCache, VllmOptions
+from longturn.cache.policies.vllm_offload import VllmOffloadCache, VllmOffloadOptions
 from longturn.errors import ConfigError
 
 
@@ -64,6 +67,7 @@ def _hicache(options: HiCacheOptions, sizes: Sizes, *, classic: bool = False) ->
 
 
 POLICIES: dict[str, Policy] = {
+    "lightllm": Policy(LightLLMOptions, LightLLMCache, "LightLLM: requests enter a radix tree when they end"),
     "llamacpp": Policy(LlamaCppOptions, LlamaCppCache, "llama.cpp's server: slots, and whole prompts in host memory"),
     "lmdeploy-pytorch": Policy(PyTorchOptions, PyTorchCache, "LMDeploy's PyTorch engine: blocks, indexed late"),
     "lmdeploy-turbomind": Policy(TurboMindOptions, TurboMindCache, "LMDeploy's TurboMind: blocks, reused to the token"),
@@ -72,7 +76,11 @@ POLICIES: dict[str, Policy] = {
     "sglang-classic": Policy(SGLangOptions, partial(SGLangCache, classic=True), "SGLang as it was in 0.5.16"),
     "sglang-hicache": Policy(HiCacheOptions, _hicache, "SGLang with host memory, and a storage in replays"),
     "sglang-hicache-classic": Policy(HiCacheOptions, partial(_hicache, classic=True), "HiCache as it was in 0.5.16"),
+    "tgi": Policy(TgiOptions, TgiCache, "TGI v3: a radix trie of prompts, output room taken up front"),
     "vllm": Policy(VllmOptions, VllmCache, "vLLM: hash-chained blocks, least recently released go first"),
+    "vllm-offload": Policy(
+        VllmOffloadOptions, VllmOffloadCache, "vLLM with its host tier, LRU or ARC, written through"
+    ),
     "longturn": Policy(LongturnChoices, _longturn, "Longturn's own: radix tree, reuse to the token, tails go first"),
     "none": Policy(NoChoices, lambda options, sizes: NoCache(sizes.device), "no cache: the baseline"),
 }
