@@ -13,6 +13,7 @@ from longturn.cache.blocks import (
     BlockQueue,
     PrefixKeys,
     block_runs,
+    bytes_keys,
     key_bytes,
 )
 from longturn.cache.slots import Run
@@ -37,6 +38,7 @@ def test_keys_are_equal_where_prefixes_and_salts_are(prompts: list[tuple[list[in
     for prompt, salt in prompts:
         keys = names.extend(NO_KEYS, tokens(*prompt), salt)
         assert keys.shape == (2, len(prompt) // size)
+        assert (bytes_keys(key_bytes(keys)) == keys).all()
         for i, key in enumerate(key_bytes(keys)):
             prefix = tuple(prompt[: (i + 1) * size]), salt
             assert known.setdefault(prefix, key) == key
@@ -77,8 +79,8 @@ class PlainIndex:
 def test_index_is_a_dict_of_lists(data: st.DataObject, spread: int) -> None:
     n = 12
     index, plain = BlockIndex(n), PlainIndex()
-    # Few low lanes, so that chains are long and keys differ in the high lane only.
-    all_keys = np.array([[i % spread for i in range(8)], range(8)], dtype=np.uint64)
+    # Keys that differ in the high lane only, or in what of the low lane does not choose the chain: chains are long.
+    all_keys = np.array([[i % spread * 1024 for i in range(8)], range(8)], dtype=np.uint64)
     for _ in range(data.draw(st.integers(1, 12))):
         if data.draw(st.booleans()):
             free = [b for b in range(n) if not index.holds[b]]
@@ -95,6 +97,9 @@ def test_index_is_a_dict_of_lists(data: st.DataObject, spread: int) -> None:
         assert index.find(all_keys).tolist() == [f[0] for f in first]
         stop = next((i for i, f in enumerate(first) if f[0] < 0), 8)
         assert index.match(all_keys).tolist() == [f[0] for f in first[:stop]]
+        found = index.find(all_keys)
+        assert (index.still(all_keys, found) == (found >= 0)).all()
+        assert not index.still(all_keys, np.roll(found, 1)).any()
         held = [(b, name) for name, blocks in plain.blocks.items() for b in blocks]
         assert index.keys(ids(*(b for b, _ in held))).tolist() == all_keys[:, [name for _, name in held]].tolist()
 

@@ -7,6 +7,7 @@ works on arrays of block ids, because a long prompt is thousands of blocks and t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +86,11 @@ def key_bytes(keys: Keys) -> list[bytes]:
     return names
 
 
+def bytes_keys(names: Sequence[bytes]) -> Keys:
+    """The keys of which `key_bytes` has made `names`."""
+    return np.frombuffer(b"".join(names), dtype=np.uint64).reshape(-1, 2).T
+
+
 class BlockIndex:
     """Finds blocks by the key of what they hold. Several blocks may hold the same content under the same key.
 
@@ -96,24 +102,25 @@ class BlockIndex:
         self.holds = np.zeros(n_blocks, dtype=bool)
         self._low = np.zeros(n_blocks, dtype=np.uint64)
         self._high = np.zeros(n_blocks, dtype=np.uint64)
-        # Twice as many chains as blocks, so that most have one entry or none.
-        self._heads = np.full(1 << max(2 * n_blocks, 2).bit_length() - 1, -1, dtype=np.int64)
+        # Several times as many chains as blocks, so that most have one entry or none.
+        self._heads = np.full(1 << (4 * n_blocks).bit_length(), -1, dtype=np.int64)
         self._mask = np.uint64(len(self._heads) - 1)
         self._next = np.full(n_blocks, -1, dtype=np.int64)
 
     def find(self, keys: Keys) -> Ids:
         """For every key the block that was added first of those that hold it, -1 where there is none."""
-        found = np.full(keys.shape[1], -1, dtype=np.int64)
-        at = self._heads[self._chain(keys[0])]
+        low, high = keys
+        found = np.full(len(low), -1, dtype=np.int64)
+        at = self._heads.take(self._chain(low))
         rows = np.flatnonzero(at >= 0)
-        at = at[rows]
+        at = at.take(rows)
         while len(rows):
-            same = (self._low[at] == keys[0, rows]) & (self._high[at] == keys[1, rows])
+            same = (self._low.take(at) == low.take(rows)) & (self._high.take(at) == high.take(rows))
             # New entries go to the head of a chain: the last one that fits is the oldest.
             found[rows[same]] = at[same]
-            at = self._next[at]
-            more = at >= 0
-            rows, at = rows[more], at[more]
+            at = self._next.take(at)
+            more = np.flatnonzero(at >= 0)
+            rows, at = rows.take(more), at.take(more)
         return found
 
     def match(self, keys: Keys) -> Ids:
@@ -125,6 +132,12 @@ class BlockIndex:
     def keys(self, blocks: Ids) -> Keys:
         """The keys that blocks were last added under."""
         return np.stack((self._low[blocks], self._high[blocks]))
+
+    def still(self, keys: Keys, blocks: Ids) -> npt.NDArray[np.bool_]:
+        """Which of `blocks` (-1 is none) hold what has the keys: bool [n]."""
+        low, high = keys
+        same: npt.NDArray[np.bool_] = (self._low.take(blocks) == low) & (self._high.take(blocks) == high)
+        return same & self.holds[blocks] & (blocks >= 0)
 
     def add(self, keys: Keys, blocks: Ids) -> None:
         """Enter blocks that are not in the index; the keys must differ from one another."""
@@ -144,12 +157,13 @@ class BlockIndex:
         self.holds[gone] = False
         left, chains = gone, self._chain(self._low[gone])
         while len(left):
-            # Only one of each chain at a time: taking it out changes what its neighbours are linked to.
-            _, first = np.unique(chains, return_index=True)
-            self._unlink(left[first], chains[first])
-            rest = np.ones(len(left), dtype=bool)
-            rest[first] = False
-            left, chains = left[rest], chains[rest]
+            done = self._heads[chains] == left
+            self._heads[chains[done]] = self._next[left[done]]
+            if not done.any():
+                # Only one of each chain at a time: taking it out changes what its neighbours are linked to.
+                done[np.unique(chains, return_index=True)[1]] = True
+                self._unlink(left[done], chains[done])
+            left, chains = left[~done], chains[~done]
         return gone
 
     def check(self) -> None:
@@ -169,10 +183,8 @@ class BlockIndex:
         return (low & self._mask).astype(np.int64)
 
     def _unlink(self, blocks: Ids, chains: Ids) -> None:
+        """Take out blocks of different chains, none of which is at the head of its chain."""
         before = self._heads[chains]
-        top = before == blocks
-        self._heads[chains[top]] = self._next[blocks[top]]
-        blocks, before = blocks[~top], before[~top]
         while len(blocks):
             after = self._next[before]
             here = after == blocks
@@ -244,14 +256,19 @@ class BlockQueue:
     def _first(self, n: int, but: npt.NDArray[np.bool_] | None = None) -> tuple[Ids, int]:
         """The first `n` blocks, or all, and the place behind the last of them."""
         parts, head, want = [NO_BLOCKS], self._head, min(n, self._count)
+        step = want + 32
         while want and head < self._tail:
-            stop = min(head + 2 * want + 32, self._tail)
+            stop = min(head + step, self._tail)
             ids = self._line[head:stop]
             queued = self._place[ids] == np.arange(head, stop)
+            if head == self._head and not queued.any():
+                # Nothing but gaps at the front: nobody needs to look at them again.
+                self._head = stop
             there = np.flatnonzero(queued if but is None else queued & ~but[ids])[:want]
             parts.append(ids[there])
             want -= len(there)
             head = stop if want else head + int(there[-1]) + 1
+            step *= 2
         return (parts[1] if len(parts) == 2 else np.concatenate(parts)), head
 
     def _squeeze(self, n: int) -> None:

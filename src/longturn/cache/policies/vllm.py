@@ -15,7 +15,7 @@ that a cancelled prompt leaves, the last goes out first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,31 +38,22 @@ class VllmOptions:
 
 
 class Place(NamedTuple):
-    """Where a hit was found: the keys of all whole blocks of the prompt, the leading blocks of the device and, behind
-    them, of the host; version: of the cache when that was so."""
+    """Where a hit was found: the keys of all whole blocks of the prompt, the blocks of the device that hold the first
+    ones, and the version of the cache when that was so. on_host: how many more the tier of `vllm-offload` holds."""
 
     keys: Keys
     blocks: Ids
-    chunks: Ids
     version: int
+    on_host: int = 0
 
 
 @dataclass(eq=False)
 class Table:
-    """The blocks of a running request, the keys of those that are whole, and how many are in the index.
-
-    loaded: how many came from the host; seen, offered: the host was shown its blocks from the one up to the other;
-    stored: which of them it stored for this request; prompt: tokens of its prompt.
-    """
+    """The blocks of a running request, the keys of those that are whole, and how many are in the index."""
 
     blocks: Ids
     keys: Keys
     indexed: int
-    prompt: int
-    loaded: int = 0
-    seen: int = 0
-    offered: int = 0
-    stored: Ids = field(default_factory=lambda: NO_BLOCKS)
 
 
 class VllmCache(EnginePolicy):
@@ -76,7 +67,7 @@ class VllmCache(EnginePolicy):
         n_blocks = sizes.device // self._size
         if not n_blocks:
             raise ConfigError(
-                f"device memory of {sizes.device * sizes.unit} tokens is less than a block of {self._size * sizes.unit}: "
+                f"the device has {sizes.device * sizes.unit} tokens, less than a block of {self._size * sizes.unit}: "
                 "give more, or make block_size smaller"
             )
         self.longest = n_blocks * self._size
@@ -89,13 +80,13 @@ class VllmCache(EnginePolicy):
     def lookup(self, tokens: Tokens, salt: str = "") -> Hit:
         keys = self._names.extend(NO_KEYS, tokens, salt)
         blocks = self._index.match(keys[:, : max(len(tokens) - 1, 0) // self._size])
-        place = Place(keys, blocks, NO_BLOCKS, self._version)
+        place = Place(keys, blocks, self._version)
         return Hit(tokens, salt, device=len(blocks) * self._size, where=place)
 
     def admit(self, hit: Hit, output: int) -> Allocation | None:
         if hit.where.version != self._version:
             hit = self.lookup(hit.tokens, hit.salt)
-        keys, found, _, _ = hit.where
+        keys, found = hit.where.keys, hit.where.blocks
         idle = found[self._queue.has(found)]
         missing = -(-len(hit.tokens) // self._size) - len(found)
         if missing > len(self._queue) - len(idle):
@@ -105,7 +96,7 @@ class VllmCache(EnginePolicy):
         blocks = np.concatenate((found, self._take(missing, self._next_id + 1)))
         cached = {tier: n for tier, n in (("device", hit.device), ("host", hit.host)) if n}
         allocation = self._allocate(hit, self._slots(blocks, 0), cached, output)
-        allocation.where = Table(blocks, keys, len(found), len(hit.tokens))
+        allocation.where = Table(blocks, keys, len(found))
         allocation.committed = hit.device
         return allocation
 
