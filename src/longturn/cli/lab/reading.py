@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 PREMISES = (
     "One request after the other; a hit is the leading run of a prompt's blocks that are cached.",
-    "Answers take no room: only prompts are cached.",
+    "LRU evicts what was used longest ago, of one prompt the deepest block first; the optimum knows the future.",
 )
 
 
-def read_reuse(path: Path, format: str | None, skip_bad: bool, rate: float | None) -> tuple[Reuse, list[str]]:
+def read_reuse(
+    path: Path, format: str | None, skip_bad: bool, answers: bool, rate: float | None
+) -> tuple[Reuse, list[str]]:
     """The reuse in a trace file, of a sample of its blocks if a rate is given, and the premises of all that follows."""
     from longturn.cli.lab.progress import counting
     from longturn.lab.bounds import sample
@@ -25,8 +27,14 @@ def read_reuse(path: Path, format: str | None, skip_bad: bool, rate: float | Non
 
     trace = open_trace(path, format=format, skip_bad=skip_bad)
     with counting("reading") as progress:
-        found = reuse(trace, progress) if rate is None else sample(trace, rate, progress)
-    premises = [*PREMISES, *trace.notes]
+        if rate is None:
+            found = reuse(trace, answers=answers, progress=progress)
+        else:
+            found = sample(trace, rate, answers=answers, progress=progress)
+    cached = (
+        "Prompts are cached, and answers as far as the trace tells them." if answers else "Only prompts are cached."
+    )
+    premises = [*PREMISES, cached, *trace.notes]
     if rate is not None:
         premises.append(f"Estimated from {rate:.3g} of the blocks, about {round(found.unique * rate):,} of them.")
     return found, premises
@@ -35,8 +43,8 @@ def read_reuse(path: Path, format: str | None, skip_bad: bool, rate: float | Non
 def print_head(console: Console, path: Path, reuse: Reuse) -> None:
     """What was read, in one line."""
     console.print(
-        f"[bold]{path.name}[/]: {len(reuse.lengths):,} requests touch {reuse.accesses:,} blocks of {reuse.unit:,} "
-        f"token{'s' if reuse.unit > 1 else ''}, {reuse.unique:,} of them different",
+        f"[bold]{path.name}[/]: {reuse.requests:,} requests ask for {reuse.accesses:,} blocks of {reuse.unit:,} "
+        f"token{'s' if reuse.unit > 1 else ''}; {reuse.unique:,} different blocks are cached once or more",
         highlight=False,
     )
 
@@ -44,4 +52,4 @@ def print_head(console: Console, path: Path, reuse: Reuse) -> None:
 def print_premises(console: Console, premises: list[str]) -> None:
     """One line each."""
     for premise in premises:
-        console.print(f"- {premise}", style="dim", highlight=False)
+        console.print(f"- {premise}", style="dim", highlight=False, soft_wrap=True)

@@ -12,7 +12,10 @@ from longturn.engine.mover import Traffic
 
 
 class ModeledMover:
-    """Lets `clock` advance by what moves cost. page_size: tokens in a page."""
+    """Lets `clock` advance by what moves cost. page_size: tokens in a page.
+
+    host_byte_seconds: memory held by pages in the host tier, times how long, up to the last move.
+    """
 
     def __init__(self, cost: CostModel, clock: VirtualClock, page_size: int) -> None:
         self.traffic = Traffic()
@@ -20,12 +23,16 @@ class ModeledMover:
         self._clock = clock
         self._page_bytes = page_size * cost.shape.token_bytes
         self._fetches: list[tuple[float, Fetch]] = []
+        self.host_byte_seconds = 0.0
+        self._host_pages = 0
+        self._counted_at = 0.0
 
     def carry_out(self, cache: PrefixCache) -> None:
         """Do all that `cache` has listed, in order, and report each (moves the clock)."""
         while transfers := cache.take_transfers():
             for transfer in transfers:
                 self._clock.advance(self._seconds(transfer))
+                self._count(transfer)
                 cache.landed(transfer, len(transfer.keys))
 
     def start_fetch(self, cache: PrefixCache, fetch: Fetch) -> None:
@@ -51,6 +58,16 @@ class ModeledMover:
 
     def close(self) -> None:
         """Nothing runs beside the engine."""
+
+    def _count(self, transfer: Transfer) -> None:
+        """Keep the books of host memory."""
+        now = self._clock()
+        self.host_byte_seconds += self._host_pages * self._page_bytes * (now - self._counted_at)
+        self._counted_at = now
+        if isinstance(transfer, Save) and "host" in transfer.tiers:
+            self._host_pages += len(transfer.keys)
+        elif isinstance(transfer, Drop):
+            self._host_pages -= len(transfer.keys)
 
     def _seconds(self, transfer: Transfer) -> float:
         pages = len(transfer.keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +36,10 @@ def replay_hits(
     for request in trace:
         now[0] = request.time
         prompt = symbols.prompt(request)
-        cached = serve(cache, prompt, symbols.whole(request, prompt), request.salt)
+        whole = symbols.whole(request, prompt)
+        began = time.process_time()
+        cached = serve(cache, prompt, whole, request.salt)
+        replay.cpu_seconds += time.process_time() - began
         if cached is None:
             replay.served.append(Served(request.id, request.prompt_tokens, {}, None, 0))
         else:

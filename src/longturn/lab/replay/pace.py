@@ -61,9 +61,10 @@ class Recorded:
 
 
 class Closed:
-    """`concurrency` sessions at a time, each turn `think` after the last where the trace tells. Holds the trace."""
+    """`concurrency` sessions at a time, each turn after the last one's end and `think` times the pause that the
+    trace tells. Holds the trace."""
 
-    def __init__(self, trace: Iterable[TraceRequest], concurrency: int, *, think: bool = True) -> None:
+    def __init__(self, trace: Iterable[TraceRequest], concurrency: int, think: float = 1.0) -> None:
         sessions: dict[str, deque[TraceRequest]] = {}
         for request in trace:
             sessions.setdefault(request.session, deque()).append(request)
@@ -88,7 +89,7 @@ class Closed:
     def ended(self, request: TraceRequest, now: float) -> None:
         following = self._sessions[request.session]
         if following:
-            pause = (following[0].think or 0.0) if self._think else 0.0
+            pause = (following[0].think or 0.0) * self._think
             heapq.heappush(self._due, (now + pause, next(self._order), request.session))
         else:
             self._begin(now)

@@ -8,9 +8,9 @@ from typing import Any
 
 from longturn.cache.policies.registry import all_options
 from longturn.engine import EngineOptions
+from longturn.lab.replay.load import Load
 from longturn.lab.replay.play import play
 from longturn.lab.replay.result import Replay
-from longturn.lab.replay.timed import Load
 from longturn.lab.replay.tokens import TokenWriter
 from longturn.lab.trace import Trace
 

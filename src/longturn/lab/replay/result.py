@@ -34,8 +34,9 @@ class Served:
 
 @dataclass
 class Replay:
-    """A whole replay. seconds: how long the workload took, where there was a clock; premises: one sentence each, to be
-    printed with every figure of it."""
+    """A whole replay. seconds: how long the workload took, where there was a clock; cpu_seconds: what the replay itself
+    took of this machine, nearly all of it in the policy; host_byte_seconds, transfer_bytes: of all requests together,
+    where there was a clock; premises: one sentence each, to be printed with every figure of it."""
 
     trace: str
     policy: str
@@ -46,6 +47,9 @@ class Replay:
     premises: list[str] = field(default_factory=list)
     served: list[Served] = field(default_factory=list)
     seconds: float | None = None
+    cpu_seconds: float = 0.0
+    host_byte_seconds: float = 0.0
+    transfer_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def use(self) -> TokenUse:
@@ -71,6 +75,14 @@ class Replay:
             "rejected": sum(one.rejected for one in self.served),
         }
 
+    def times(self) -> dict[str, float]:
+        """Quantiles of the time to the first token, and the length of it all, in seconds; empty without a clock."""
+        ttft = sorted(one.ttft for one in self.served if one.ttft is not None)
+        if not ttft or self.seconds is None:
+            return {}
+        at = {f"ttft_p{share}": ttft[min(len(ttft) * share // 100, len(ttft) - 1)] for share in (50, 95, 99)}
+        return {**at, "seconds": self.seconds}
+
     def to_json(self) -> dict[str, Any]:
         """The object that `longturn lab replay --json` prints."""
         return {
@@ -82,5 +94,6 @@ class Replay:
             "host_tokens": self.host_tokens or None,
             "cached_tokens": ["rejected" if one.reported is None else one.reported for one in self.served],
             "totals": self.totals(),
+            "times": self.times(),
             "premises": self.premises,
         }

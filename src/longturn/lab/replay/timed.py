@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from longturn.cache.policies.base import Sizes
@@ -12,7 +11,7 @@ from longturn.engine.cost import CostModel
 from longturn.engine.loop import Engine
 from longturn.engine.modeled import ModeledMover, ModeledRunner, VirtualClock
 from longturn.engine.scheduler import Scheduler
-from longturn.lab.replay.pace import Closed, Pace, Recorded
+from longturn.lab.replay.load import Load
 from longturn.lab.replay.play import play
 from longturn.lab.replay.result import Replay
 from longturn.lab.replay.tokens import TokenWriter
@@ -20,36 +19,6 @@ from longturn.lab.trace import Trace
 
 # Modelled prompts are never looked up in a vocabulary; the larger the range, the fewer tokens are equal by chance.
 _VOCAB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Load:
-    """How a trace is put to an engine, modelled or real.
-
-    concurrency: sessions at a time, each turn after the last one's end and think time; None: arrivals as recorded.
-    think: whether recorded think times are kept with a concurrency. scale: lengths become so much shorter.
-    max_running, chunk_tokens: as in EngineOptions.
-    """
-
-    concurrency: int | None = None
-    think: bool = True
-    scale: int = 1
-    max_running: int = 64
-    chunk_tokens: int = 2048
-
-    def pace(self, trace: Trace) -> Pace:
-        """The arrivals of `trace`."""
-        return Recorded(trace) if self.concurrency is None else Closed(trace, self.concurrency, think=self.think)
-
-    def premises(self) -> list[str]:
-        """What is to be said with every figure."""
-        arrivals = "requests arrive as recorded, no turn before the one before it has ended"
-        if self.concurrency is not None:
-            pauses = "think times as recorded" if self.think else "no think times"
-            arrivals = f"{self.concurrency} sessions at a time, {pauses}"
-        shorter = [f"all lengths are a {self.scale}th of the trace's"] if self.scale > 1 else []
-        limits = f"at most {self.max_running} requests run at once, in steps of at most {self.chunk_tokens:,} tokens"
-        return [arrivals, limits, *shorter]
 
 
 class Wordless:
@@ -107,6 +76,7 @@ def replay_timed(
         progress,
     )
     replay.seconds = clock()
+    replay.host_byte_seconds, replay.transfer_bytes = mover.host_byte_seconds, mover.traffic.bytes
     replay.premises = [
         *trace.notes,
         *load.premises(),

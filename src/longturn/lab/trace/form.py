@@ -144,9 +144,14 @@ class Trace(Protocol):
     every result.
     """
 
-    name: str
-    unit: int
-    notes: list[str]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def unit(self) -> int: ...
+
+    @property
+    def notes(self) -> list[str]: ...
 
     def __iter__(self) -> Iterator[TraceRequest]:
         """The requests in serial order: of the file, or by time where sessions are merged."""
