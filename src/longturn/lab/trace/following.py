@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,8 +25,7 @@ def with_answer(request: TraceRequest, following: TraceRequest, unit: int) -> Tr
     Unchanged where `following` does not begin with all whole blocks of its prompt, or where the answer is known.
     """
     n_prompt = request.prompt_tokens // unit
-    goes_on = request.prompt.part(0, n_prompt).shared_with(following.prompt) == n_prompt
-    if request.output is not None or not goes_on:
+    if request.output is not None or request.prompt.shared_with(following.prompt) < n_prompt:
         return request
     n_both = min(request.prompt_tokens + request.output_tokens, following.prompt_tokens) // unit
     return replace(request, output=following.prompt.part(n_prompt, max(n_prompt, n_both)))
@@ -48,8 +48,9 @@ class FollowUps:
     """
 
     def __init__(self) -> None:
-        self._ends: dict[int, tuple[str, int]] = {}
-        self._held: dict[int, TraceRequest] = {}
+        # Plain dicts look for their first entry among all that were deleted before it.
+        self._ends: OrderedDict[int, tuple[str, int]] = OrderedDict()
+        self._held: OrderedDict[int, TraceRequest] = OrderedDict()
         self._n_requests = 0
 
     def before(self, keys: Sequence[int], least: int = 1) -> End | None:
@@ -67,14 +68,14 @@ class FollowUps:
     def hold(self, request: TraceRequest, key: int | None) -> Iterator[TraceRequest]:
         """Add the next request, which ends with `key` if another may go on from it. Gives those held long enough."""
         if key is not None:
-            self._ends.pop(key, None)  # the newest goes to the back
             self._ends[key] = request.session, self._n_requests
+            self._ends.move_to_end(key)
             if len(self._ends) > OPEN_ENDS:
-                del self._ends[next(iter(self._ends))]
+                self._ends.popitem(last=False)
         self._held[self._n_requests] = request
         self._n_requests += 1
         if len(self._held) > LOOK_AHEAD:
-            yield self._held.pop(next(iter(self._held)))
+            yield self._held.popitem(last=False)[1]
 
     def rest(self) -> Iterator[TraceRequest]:
         """Those still held back, once there are no more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -54,7 +55,7 @@ class Requests(FileTrace):
 
 
 def write_requests(trace: Trace, path: Path) -> int:
-    """Write a trace of token ids as a `requests` file; returns the number of requests.
+    """Write a trace of token ids as a `requests` file, gzip if it ends in .gz; returns the number of requests.
 
     An answer whose tokens are not known is written as tokens that occur nowhere else. Raises ConfigError for a trace
     in blocks of several tokens.
@@ -63,7 +64,8 @@ def write_requests(trace: Trace, path: Path) -> int:
         raise ConfigError(f"{trace.name} holds blocks of {trace.unit} tokens: only traces of token ids can be written.")
     unknown = 2**31 - 1
     encode, n_requests = msgspec.json.Encoder().encode, 0
-    with open(path, "wb") as file:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wb") as file:
         for request in trace:
             known = request.output.ids() if request.output is not None else np.empty(0, np.int64)
             missing = request.output_tokens - len(known)
