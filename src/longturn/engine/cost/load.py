@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from longturn.engine.cost.config import profile_of_folder
 from longturn.engine.cost.hardware_profile import HardwareProfile
 from longturn.engine.cost.model_profile import ModelProfile
 from longturn.engine.models import cache_directory
@@ -24,12 +25,20 @@ def profile_directory() -> Path:
 
 
 def load_model_profile(name_or_path: str | Path) -> ModelProfile:
-    """Load a model profile; a path ends in .toml. Raises ConfigError that lists the names or names the bad field."""
+    """Load a model profile by name, from a .toml file, or from a model's folder by its config.json.
+
+    Raises ConfigError that lists the names or names the bad field.
+    """
+    if (folder := Path(name_or_path).expanduser()).joinpath("config.json").is_file():
+        return profile_of_folder(folder)
     return _load(ModelProfile, "model", name_or_path, _packaged("models"))
 
 
 def load_hardware_profile(name_or_path: str | Path) -> HardwareProfile:
-    """The same for hardware. `local` is what `longturn lab calibrate` wrote on this machine."""
+    """Load a hardware profile by name or from a .toml file. `local` is what `longturn lab calibrate` wrote here.
+
+    Raises ConfigError in the same way.
+    """
     return _load(HardwareProfile, "hardware", name_or_path, _packaged("hardware") | _own())
 
 
@@ -53,10 +62,11 @@ def _load(kind: type[Profile], what: str, name_or_path: str | Path, known: dict[
     if file is None and name.endswith(".toml"):
         file = Path(name).expanduser()
     if file is None or not file.is_file():
-        more = "; `longturn lab calibrate` makes `local` for this machine" if what == "hardware" else ""
-        raise ConfigError(
-            f"no {what} profile {name!r}: choose one of {', '.join(sorted(known))}, or give a .toml file{more}"
-        )
+        more = {
+            "model": "a .toml file or a model's folder",
+            "hardware": "a .toml file; `longturn lab calibrate` makes `local` for this machine",
+        }
+        raise ConfigError(f"no {what} profile {name!r}: choose one of {', '.join(sorted(known))}, or give {more[what]}")
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
         return msgspec.convert({"name": file.name.removesuffix(".toml")} | data, kind)
