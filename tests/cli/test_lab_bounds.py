@@ -32,12 +32,12 @@ def test_bound_in_json(cli: CliRunner, trace: Path) -> None:
 
 def test_bound_for_people(cli: CliRunner, trace: Path) -> None:
     shown = " ".join(cli.invoke(app, ["lab", "bound", str(trace), "--device-tokens", "2048"]).output.split())
-    assert "5 requests touch 16 blocks of 512 tokens, 8 of them different" in shown
+    assert "5 requests ask for 16 blocks of 512 tokens; 8 different blocks" in shown
     assert "LRU 0.125" in shown
     assert "optimum 0.375" in shown
     assert "infinite 0.500" in shown
     assert "4 blocks are 50.0% of all different ones. Between LRU and the optimum lie 0.250." in shown
-    assert "Answers take no room" in shown
+    assert "Only prompts are cached" in shown
     assert "names no sessions" in shown
 
 
@@ -77,3 +77,16 @@ def test_bad_lines(cli: CliRunner, trace: Path, command: list[str]) -> None:
     assert refused.exit_code == 1
     assert "line 6" in refused.stderr
     assert cli.invoke(app, ["lab", name, str(trace), *options, "--json", "--skip-bad"]).output == good
+
+
+def test_answers(cli: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "small.jsonl"
+    lines = [{"id": 0, "tokens": [1, 2], "output": [3, 4]}, {"id": 1, "tokens": [1, 2, 3, 4, 5, 6], "output": []}]
+    path.write_text("".join(json.dumps({"t": 0, "session": "s", **line}) + "\n" for line in lines))
+    bound = ["lab", "bound", str(path), "--device-tokens", "100"]
+    for answers, hits in ([], 2), (["--answers"], 4):
+        ratios = json.loads(cli.invoke(app, [*bound, *answers, "--json"]).output)
+        assert ratios == dict.fromkeys(("infinite", "optimum", "lru"), pytest.approx(hits / 8))
+        points = json.loads(cli.invoke(app, ["lab", "curve", str(path), *answers, "--json"]).output)
+        assert points[-1] == [hits, pytest.approx(hits / 8)]
+    assert "answers as far as the trace tells them" in " ".join(cli.invoke(app, [*bound, "--answers"]).output.split())

@@ -14,32 +14,44 @@ from longturn.lab.trace import Blocks, TraceRequest
 Path = Sequence[Hashable]
 """A request's blocks, each named by all that stands before it."""
 
-Request = tuple[str, list[int]]
-"""Salt and block ids."""
+Request = tuple[str, list[int]] | tuple[str, list[int], list[int]]
+"""Salt, block ids, and those of the answer."""
 
-requests = st.lists(st.tuples(st.sampled_from(["", "a"]), st.lists(st.integers(0, 2), max_size=6)), max_size=14)
+_salts, _ids = st.sampled_from(["", "a"]), st.integers(0, 2)
+requests = st.lists(st.tuples(_salts, st.lists(_ids, max_size=6)), max_size=14)
+answered = st.lists(st.tuples(_salts, st.lists(_ids, max_size=4), st.lists(_ids, max_size=3)), max_size=14)
 
 
 class Listed:
     """A trace in memory."""
 
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self.name, self.unit = "listed", 1
+    def __init__(self, requests: Iterable[Request], unit: int = 1) -> None:
+        self.name, self.unit = "listed", unit
         self.notes: list[str] = []
-        self._requests = [
-            TraceRequest(str(place), "s", float(place), Blocks.of(ids), len(ids), 0, salt=salt)
-            for place, (salt, ids) in enumerate(requests)
-        ]
+        self.requests = [_request(place, *request) for place, request in enumerate(requests)]
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        return iter(self._requests)
+        return iter(self.requests)
 
     def paths(self) -> list[Path]:
+        return [_path(request.salt, request.prompt.ids().tolist()) for request in self]
+
+    def paths_with_answers(self) -> list[Path]:
+        """Of requests that all have answers: each prompt with its answer behind it."""
         return [
-            [(request.salt, *ids[: n + 1]) for n in range(len(ids))]
+            _path(request.salt, request.prompt.ids().tolist() + request.output.ids().tolist())
             for request in self
-            for ids in [request.prompt.ids().tolist()]
+            if request.output is not None
         ]
+
+
+def _request(place: int, salt: str, ids: list[int], answer: list[int] | None = None) -> TraceRequest:
+    output = None if answer is None else Blocks.of(answer)
+    return TraceRequest(str(place), "s", float(place), Blocks.of(ids), len(ids), 0, output, salt=salt)
+
+
+def _path(salt: str, ids: list[int]) -> Path:
+    return [(salt, *ids[: n + 1]) for n in range(len(ids))]
 
 
 def chats(n: int, seed: int = 0) -> Listed:
@@ -63,30 +75,35 @@ def chats(n: int, seed: int = 0) -> Listed:
     return Listed(made)
 
 
-def hits_of_lru(paths: Iterable[Path], capacity: int) -> int:
-    """Leading cached blocks hit; then all blocks are stamped, deeper ones older; then the oldest go."""
+def hits_of_lru(paths: Iterable[Path], capacity: int, answered: Iterable[Path] | None = None) -> int:
+    """Leading cached blocks hit; then all blocks are stamped, deeper ones older; then the oldest go.
+
+    answered: the paths with their answers, which are stamped in the same way when they are there.
+    """
     cached: OrderedDict[Hashable, None] = OrderedDict()
     hits = 0
-    for path in paths:
-        for block in path:
+    for prompt, *rest in zip(paths, *([] if answered is None else [answered]), strict=True):
+        for block in prompt:
             if block not in cached:
                 break
             hits += 1
-        for block in reversed(path):
-            cached[block] = None
-            cached.move_to_end(block)
-        while len(cached) > capacity:
-            cached.popitem(last=False)
+        for path in (prompt, *rest):
+            for block in reversed(path):
+                cached[block] = None
+                cached.move_to_end(block)
+            while len(cached) > capacity:
+                cached.popitem(last=False)
     return hits
 
 
-def most_hits(paths: Iterable[Path], capacity: int) -> int:
+def most_hits(paths: Iterable[Path], capacity: int, answered: Iterable[Path] | None = None) -> int:
     """The most hits of all caches: after each request, every choice of at most `capacity` blocks is tried.
 
-    The choice is among what was cached and the request's blocks; it need not be a tree and may leave out the request.
+    The choice is among what was cached and the request's blocks (those of `answered`, if given); it need not be a tree
+    and may leave out the request.
     """
     best: dict[frozenset[Hashable], int] = {frozenset(): 0}
-    for path in paths:
+    for path, *rest in zip(paths, *([] if answered is None else [answered]), strict=True):
         after: dict[frozenset[Hashable], int] = {}
         for cached, so_far in best.items():
             hits = so_far
@@ -94,7 +111,7 @@ def most_hits(paths: Iterable[Path], capacity: int) -> int:
                 if block not in cached:
                     break
                 hits += 1
-            at_hand = cached.union(path)
+            at_hand = cached.union(path, *rest)
             for size in range(min(capacity, len(at_hand)) + 1):
                 for choice in combinations(sorted(at_hand, key=repr), size):
                     kept = frozenset(choice)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longturn.lab.bounds import Curve, infinite, lru, lru_curve
 from longturn.lab.trace.reuse import reuse
-from tests.lab.bounds.plain import Listed, Request, chats, hits_of_lru, requests
+from tests.lab.bounds.plain import Listed, Request, answered, chats, hits_of_lru, requests
 
 
 def test_a_leaf_goes_first() -> None:
@@ -35,6 +35,16 @@ def test_curve_is_lru_at_every_capacity(listed: list[Request]) -> None:
     ratios = [lru(found, capacity) for capacity in range(60)]
     assert [curve.hit_ratio(capacity) for capacity in range(60)] == ratios
     assert next(capacity for capacity, ratio in enumerate(ratios) if ratio == ratios[-1]) == curve.largest
+
+
+@given(answered, st.integers(0, 30))
+def test_answers_are_touched_after_their_prompts(listed: list[Request], capacity: int) -> None:
+    trace = Listed(listed)
+    found = reuse(trace, answers=True)
+    expected = found.hit_ratio(hits_of_lru(trace.paths(), capacity, trace.paths_with_answers()))
+    assert lru(found, capacity) == lru_curve(found).hit_ratio(capacity) == expected
+    assert found.accesses == reuse(trace).accesses
+    assert infinite(found) == lru(found, 1000) >= infinite(reuse(trace))
 
 
 def test_conversations() -> None:

@@ -32,6 +32,36 @@ def test_no_cache_hits_more(listed: list[Request], capacity: int) -> None:
     assert optimum(found, capacity) == found.hit_ratio(most_hits(trace.paths(), capacity))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.lists(st.integers(0, 1), max_size=1)), max_size=6), st.integers(0, 3))
+def test_no_cache_of_answers_hits_more(turns: list[tuple[int, list[int]]], capacity: int) -> None:
+    """Each prompt goes on after an earlier answer, or from the beginning; no two answers are the same."""
+    asked: list[Request] = []
+    ends: list[list[int]] = [[]]
+    for turn, (earlier, new) in enumerate(turns):
+        prompt = ends[earlier % len(ends)] + new
+        asked.append(("", prompt, [100 + turn]))
+        ends.append([*prompt, 100 + turn])
+    trace = Listed(asked)
+    found = reuse(trace, answers=True)
+    assert optimum(found, capacity) == found.hit_ratio(most_hits(trace.paths(), capacity, trace.paths_with_answers()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.just(""), st.lists(st.integers(0, 1), max_size=2), st.lists(st.integers(0, 1), max_size=2)),
+        max_size=6,
+    ),
+    st.integers(0, 4),
+)
+def test_answers_that_repeat_leave_a_bound(listed: list[Request], capacity: int) -> None:
+    trace = Listed(listed)
+    found = reuse(trace, answers=True)
+    most = found.hit_ratio(most_hits(trace.paths(), capacity, trace.paths_with_answers()))
+    assert most <= optimum(found, capacity) <= infinite(found)
+
+
 @given(requests, st.integers(0, 30))
 def test_between_lru_and_infinite(listed: list[Request], capacity: int) -> None:
     found = reuse(Listed(listed))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from longturn.errors import ConfigError
 from longturn.lab.bounds import infinite, lru, lru_curve, optimum, sample
 from longturn.lab.bounds.sample import path_hashes
 from longturn.lab.trace.reuse import Reuse, reuse
-from tests.lab.bounds.plain import Listed, Request, chats, requests
+from tests.lab.bounds.plain import Listed, Request, answered, chats, requests
 
 LARGE = chats(3000, seed=1)
 
@@ -36,9 +37,9 @@ def test_hashes_are_even() -> None:
     assert shares == pytest.approx(0.1, abs=0.005)
 
 
-@given(requests)
-def test_all_blocks_are_a_sample(listed: list[Request]) -> None:
-    whole, exact = sample(Listed(listed), 1), reuse(Listed(listed))
+@given(answered, st.booleans())
+def test_all_blocks_are_a_sample(listed: list[Request], answers: bool) -> None:
+    whole, exact = sample(Listed(listed), 1, answers=answers), reuse(Listed(listed), answers=answers)
     assert list(whole.runs()) == list(exact.runs())
     assert (whole.accesses, whole.looked_at, whole.unique) == (exact.accesses, exact.looked_at, exact.unique)
 
@@ -55,6 +56,12 @@ def test_a_tenth_is_enough(exact: Reuse) -> None:
         assert lru(tenth, capacity) == pytest.approx(sampled.hit_ratio(capacity), abs=0.003)
         assert optimum(tenth, capacity) == pytest.approx(optimum(exact, capacity), abs=0.03)
     assert sampled.largest == pytest.approx(curve.largest, rel=0.05)
+
+
+def test_room_for_one_block_is_room_for_one_of_the_sample() -> None:
+    found = sample(Listed([("", [1])] * 10), 0.5)
+    assert found.looked_at == 10, "this block is one that is followed"
+    assert lru(found, 1) == optimum(found, 1) == lru_curve(found).hit_ratio(1) == pytest.approx(1 - 1 / (10 * 0.5))
 
 
 def test_no_cache_hits_nothing() -> None:

@@ -11,6 +11,9 @@ import typer
 def bound(
     trace: Annotated[Path, typer.Argument(help="A trace in any format that `longturn lab trace` reads.")],
     device_tokens: Annotated[int, typer.Option(min=0, help="Tokens that the cache holds, in whole blocks.")],
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Cache answers too, as far as the trace tells them.")
+    ] = False,
     sample: Annotated[
         float | None, typer.Option(help="Follow only this share of the blocks, such as 0.01, to save memory.")
     ] = None,
@@ -28,7 +31,7 @@ def bound(
     from longturn.cli.lab.reading import print_head, print_premises, read_reuse
     from longturn.lab.bounds import gap_closed, infinite, lru, optimum
 
-    reuse, premises = read_reuse(trace, format, skip_bad, sample)
+    reuse, premises = read_reuse(trace, format, skip_bad, answers, sample)
     capacity = device_tokens // reuse.unit
     ratios = {"infinite": infinite(reuse), "optimum": optimum(reuse, capacity), "lru": lru(reuse, capacity)}
     if json:

@@ -19,6 +19,9 @@ def curve(
             min=2, help="Capacities to show at most.", show_default=f"{IN_JSON:,} in JSON, {IN_TABLE} in the table"
         ),
     ] = None,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Cache answers too, as far as the trace tells them.")
+    ] = False,
     sample: Annotated[
         float | None, typer.Option(help="Follow only this share of the blocks, such as 0.01, to save memory.")
     ] = None,
@@ -38,7 +41,7 @@ def curve(
     from longturn.cli.lab.reading import print_head, print_premises, read_reuse
     from longturn.lab.bounds import infinite, lru_curve
 
-    reuse, premises = read_reuse(trace, format, skip_bad, sample)
+    reuse, premises = read_reuse(trace, format, skip_bad, answers, sample)
     found = lru_curve(reuse)
     if json:
         pairs = [(capacity * reuse.unit, ratio) for capacity, ratio in found.points(points or IN_JSON)]

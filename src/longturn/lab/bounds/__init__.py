@@ -1,6 +1,7 @@
 """What a prefix cache of a given size could hit at best, what LRU hits, and LRU's hits at every size.
 
-All take a trace's `Reuse`: serial order, a hit is the leading run of a prompt's cached blocks, output is not inserted.
+All take a trace's `Reuse`: serial order, a hit is the leading run of a prompt's cached blocks; answers are cached only
+if `reuse` or `sample` is told so.
 """
 
 from longturn.lab.bounds.curve import Curve, lru_curve

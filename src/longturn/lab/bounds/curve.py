@@ -52,25 +52,26 @@ def lru_curve(reuse: Reuse) -> Curve:
 
     LRU keeps the blocks that were touched last, and every block above a cached one was touched no earlier. So a block
     is hit exactly if the capacity is at least its stack distance: the number of blocks touched after it, itself
-    included. Blocks of one run have distances that count up by one. How many blocks were last touched by which request
-    is kept in a Fenwick tree, which makes the pass n log n in requests.
+    included. Blocks of one run have distances that count up by one. How many blocks were last touched when is kept in a
+    Fenwick tree, which makes the pass n log n in touches.
     """
     touched = _PrefixSums(len(reuse.lengths))
     total = 0
     above: list[int] = []  # of each run, the blocks that are more recent than its first
-    for request, (length, runs) in enumerate(zip(reuse.lengths.tolist(), reuse.runs(), strict=True)):
+    for touch, (length, runs) in enumerate(zip(reuse.lengths.tolist(), reuse.runs(), strict=True)):
         above.extend(total - touched.up_to(last) for last, _ in runs)
         for last, blocks in runs:
             touched.add(last, -blocks)
             total -= blocks
-        touched.add(request, length)
+        touched.add(touch, length)
         total += length
-    return _corners(reuse, np.array(above, dtype=np.int64))
+    counted = reuse.asked_runs
+    return _corners(reuse, np.array(above, dtype=np.int64)[counted], reuse.blocks[counted])
 
 
-def _corners(reuse: Reuse, above: Ids) -> Curve:
+def _corners(reuse: Reuse, above: Ids, blocks: Ids) -> Curve:
     """Every run makes the curve rise from the capacity `above` on: by a hit per block, for all of its blocks."""
-    places = np.concatenate((above, above + reuse.blocks))
+    places = np.concatenate((above, above + blocks))
     bends = np.repeat([1, -1], len(above))
     capacities, where = np.unique(np.concatenate(([0], places)), return_inverse=True)
     slopes = np.zeros(len(capacities), dtype=np.int64)

@@ -7,4 +7,4 @@ from longturn.lab.trace.reuse import Reuse
 
 def infinite(reuse: Reuse) -> float:
     """The block hit ratio of a cache that never evicts."""
-    return reuse.hit_ratio(int(reuse.blocks.sum()))
+    return reuse.hit_ratio(int(reuse.blocks[reuse.asked_runs].sum()))

@@ -15,14 +15,14 @@ def lru(reuse: Reuse, capacity: int) -> float:
     if capacity < 1:
         return 0.0
     room = int(reuse.scaled(capacity))
-    cached: list[int] = []  # by the request that touched them last; always the leading ones of its blocks
+    cached: list[int] = []  # by the latest touch; always the leading ones of its blocks
     held = hits = oldest = 0
-    for length, runs in zip(reuse.lengths.tolist(), reuse.runs(), strict=True):
+    for length, asked, runs in zip(reuse.lengths.tolist(), reuse.asked.tolist(), reuse.runs(), strict=True):
         for last, blocks in runs:
             hit = min(blocks, cached[last])
             cached[last] -= hit
             held -= hit
-            hits += hit
+            hits += hit if asked else 0
         cached.append(length)
         held += length
         while held > room:

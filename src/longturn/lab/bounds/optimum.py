@@ -24,38 +24,42 @@ def optimum(reuse: Reuse, capacity: int) -> float:
     On a prefix tree a cached block only helps if all blocks above it are cached. That costs nothing: whoever touches a
     block touches those above it, so they are used again no later, and among equals the deepest can go first. The
     interval that ends last is then always at a leaf of what is kept.
+
+    Where answers are cached too, being generated again is worth nothing to a block. An answer that repeats a cached one
+    lets its blocks go in between while something below them stays, which no prefix cache can do: then this is a bound.
     """
     if capacity < 1:
         return 0.0
     room = int(reuse.scaled(capacity))
-    due = [0] * len(reuse.lengths)  # kept blocks by the request that uses them next
-    furthest: list[int] = []  # a heap of those requests, negated
+    due = [0] * len(reuse.lengths)  # kept blocks by the touch that asks for them next
+    furthest: list[int] = []  # a heap of those touches, negated
     kept = hits = 0
-    for request, uses in enumerate(_next_uses(reuse)):
-        hits += due[request]
-        kept -= due[request]
-        due[request] = 0
-        for user, blocks in uses:
-            if not due[user]:
-                heappush(furthest, -user)
-            due[user] += blocks
+    for touch, uses in enumerate(_next_uses(reuse)):
+        hits += due[touch]
+        kept -= due[touch]
+        due[touch] = 0
+        for use, blocks in uses:
+            if not due[use]:
+                heappush(furthest, -use)
+            due[use] += blocks
             kept += blocks
         while kept > room:
-            user = -furthest[0]
-            dropped = min(due[user], kept - room)
-            due[user] -= dropped
+            use = -furthest[0]
+            dropped = min(due[use], kept - room)
+            due[use] -= dropped
             kept -= dropped
-            if not due[user]:
+            if not due[use]:
                 heappop(furthest)
     return reuse.hit_ratio(hits)
 
 
 def _next_uses(reuse: Reuse) -> Iterator[list[Run]]:
-    """Of each request, its blocks that are used again: (the request that uses them next, how many)."""
-    requests = len(reuse.lengths)
-    users = np.repeat(np.arange(requests), np.diff(reuse.ends, prepend=0))
-    order = np.argsort(reuse.previous, kind="stable")
-    ends = np.searchsorted(reuse.previous[order], np.arange(requests), side="right")
-    user, blocks = users[order].tolist(), reuse.blocks[order].tolist()
+    """Of each touch, its blocks that are asked for at their next one: (the next touch, how many)."""
+    touches = np.arange(len(reuse.lengths))
+    counted = reuse.asked_runs
+    uses, previous = np.repeat(touches, np.diff(reuse.ends, prepend=0))[counted], reuse.previous[counted]
+    order = np.argsort(previous, kind="stable")
+    ends = np.searchsorted(previous[order], touches, side="right")
+    use, blocks = uses[order].tolist(), reuse.blocks[counted][order].tolist()
     for start, end in pairwise([0, *ends.tolist()]):
-        yield list(zip(user[start:end], blocks[start:end], strict=True))
+        yield list(zip(use[start:end], blocks[start:end], strict=True))

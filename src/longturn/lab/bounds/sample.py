@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import xxhash
 
 from longturn.errors import ConfigError
 from longturn.lab.trace.form import Ids, Trace
-from longturn.lab.trace.reuse import Reuse
+from longturn.lab.trace.reuse import Reuse, Step, Touch, touches
 from longturn.lab.trace.tree import Run
 
 Hashes = npt.NDArray[np.uint64]
@@ -18,7 +18,7 @@ Hashes = npt.NDArray[np.uint64]
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def sample(trace: Trace, rate: float, progress: Callable[[int], None] | None = None) -> Reuse:
+def sample(trace: Trace, rate: float, *, answers: bool = False, progress: Callable[[int], None] | None = None) -> Reuse:
     """Go through a trace once and follow only a share of its blocks, 0 < rate <= 1.
 
     Spatially hashed sampling (SHARDS: Waldspurger et al., FAST 2015): a block is followed if the hash of itself and all
@@ -38,30 +38,30 @@ def sample(trace: Trace, rate: float, progress: Callable[[int], None] | None = N
     """
     if not 0 < rate <= 1:
         raise ConfigError(f"A sample of {rate} of all blocks is not possible: give a rate above 0 and at most 1.")
-    found = Reuse.collect(trace.unit, _followed(trace, rate), rate=rate, progress=progress)
+    found = Reuse.collect(trace.unit, _followed(touches(trace, answers), rate), rate=rate, progress=progress)
     if found.accesses and not found.looked_at:
         raise ConfigError(f"None of the trace's blocks fell into a sample of {rate} of them: give a higher rate.")
     return found
 
 
-def _followed(trace: Trace, rate: float) -> Iterator[tuple[int, int, list[Run]]]:
-    """Each request's blocks, how many of these are followed, and which runs of them were known."""
+def _followed(paths: Iterable[Touch], rate: float) -> Iterator[Step]:
+    """Each touch of the blocks that are followed."""
     limit = np.uint64(min(int(rate * 2**64), 2**64 - 1))
     touched: dict[int, int] = {}
-    for request, asked in enumerate(trace):
-        hashes = path_hashes(asked.prompt.ids(), asked.salt)
+    for now, (ids, salt, asked) in enumerate(paths):
+        hashes = path_hashes(ids, salt)
         followed = hashes[hashes <= limit].tolist()
         runs: list[Run] = []
         for block in followed:
             last = touched.get(block)
-            touched[block] = request
+            touched[block] = now
             if last is None:
                 continue
             if runs and runs[-1][0] == last:
                 runs[-1] = (last, runs[-1][1] + 1)
             else:
                 runs.append((last, 1))
-        yield len(hashes), len(followed), runs
+        yield Step(len(hashes), len(followed), runs, asked)
 
 
 def path_hashes(ids: Ids, salt: str = "") -> Hashes:

@@ -1,53 +1,53 @@
-"""A prefix tree over block ids that knows of every block which request touched it last."""
+"""A prefix tree over block ids that knows of every block when it was touched last."""
 
 from __future__ import annotations
 
 from longturn.lab.trace.form import Ids
 
 Run = tuple[int, int]
-"""Neighbouring blocks of one path that were last touched by the same request: (request, how many)."""
+"""Neighbouring blocks of one path that were last touched together: (the number of that touch, how many)."""
 
 
 class PrefixTree:
-    """Requests go down it one after the other; a block is its id and all ids before it.
+    """Paths are touched one after the other; a block is its id and all ids before it.
 
     Every touch marks a whole path from the root, so along any path the marks only get older. A node keeps a mark per
     stretch and not per block, and a touch replaces all marks that it covers by one: following a conversation costs a
-    few steps per request and one comparison of its ids, however many turns it has.
+    few steps per touch and one comparison of its ids, however many turns it has.
 
-    requests: touches so far; blocks: distinct blocks seen.
+    touches: how many so far; blocks: distinct blocks seen.
     """
 
-    __slots__ = ("_roots", "blocks", "requests")
+    __slots__ = ("_roots", "blocks", "touches")
 
     def __init__(self) -> None:
         self._roots: dict[str, dict[int, _Node]] = {}
-        self.requests = 0
+        self.touches = 0
         self.blocks = 0
 
     def touch(self, ids: Ids, salt: str = "") -> list[Run]:
-        """Add one request's path, int64 [n]. Gives what was known of it, as runs from the root down.
+        """Touch a path, int64 [n]. Gives what was known of it, as runs from the root down.
 
-        The requests in the runs descend: a deeper block was never touched later than a block above it. The blocks that
+        The touches in the runs descend: a deeper block was never touched later than a block above it. The blocks that
         the runs do not cover are new.
         """
-        request, self.requests = self.requests, self.requests + 1
+        now, self.touches = self.touches, self.touches + 1
         known: list[Run] = []
         siblings = self._roots.setdefault(salt, {})
         while len(ids):
             node = siblings.get(int(ids[0]))
             if node is None:
-                siblings[int(ids[0])] = _Node(ids.copy(), [(len(ids), request)])
+                siblings[int(ids[0])] = _Node(ids.copy(), [(len(ids), now)])
                 self.blocks += len(ids)
                 break
             common = node.shared_with(ids)
-            node.touch(common, request, known)
+            node.touch(common, now, known)
             if common < len(ids):
                 if common < len(node.ids):
                     node.split(common)
                 elif not node.children:
                     self.blocks += len(ids) - common
-                    node.ids, node.marks = ids.copy(), [(len(ids), request)]
+                    node.ids, node.marks = ids.copy(), [(len(ids), now)]
                     break
             ids, siblings = ids[common:], node.children
         return known
@@ -56,8 +56,8 @@ class PrefixTree:
 class _Node:
     """Blocks that no path leaves in between.
 
-    ids: int64 [n], n > 0; marks: (stop, request), deepest first: `request` was the last to touch the blocks from the
-    next mark's stop up to `stop`. Touches come and go at the end of the list.
+    ids: int64 [n], n > 0; marks: (stop, touch), deepest first: `touch` was the last of the blocks from the next
+    mark's stop up to `stop`. Marks come and go at the end of the list.
     """
 
     __slots__ = ("children", "ids", "marks")
@@ -74,7 +74,7 @@ class _Node:
         first = int(differ.argmax())
         return first if differ[first] else n
 
-    def touch(self, count: int, request: int, known: list[Run]) -> None:
+    def touch(self, count: int, now: int, known: list[Run]) -> None:
         """Mark the first `count` blocks, 0 < count <= n, and append what marked them before to `known`."""
         done = 0
         while done < count:
@@ -86,11 +86,11 @@ class _Node:
                 blocks += known.pop()[1]
             known.append((last, blocks))
             done = min(stop, count)
-        self.marks.append((count, request))
+        self.marks.append((count, now))
 
     def split(self, at: int) -> None:
         """Leave the first `at` blocks here, which were just touched, and hang the others below."""
-        deeper = [(stop - at, request) for stop, request in self.marks[:-1]]
+        deeper = [(stop - at, touch) for stop, touch in self.marks[:-1]]
         below = _Node(self.ids[at:].copy(), deeper, self.children)
         self.ids, self.marks = self.ids[:at].copy(), self.marks[-1:]
         self.children = {int(below.ids[0]): below}
