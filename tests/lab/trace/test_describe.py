@@ -61,9 +61,18 @@ def test_the_sharing_tree_counts_sessions(paths: list[tuple[int, list[int]]]) ->
         for prefix, users in sessions.items()
         if len(users) > 1 and max(children[prefix], default=0) < len(users)
     }
-    assert set(found.largest) == expected
+    assert set(found.largest) == expected  # paths are too short to be nearly the same
     worth = [prefix.blocks * (prefix.sessions - 1) for prefix in found.largest]
     assert worth == sorted(worth, reverse=True)
+
+
+def test_prefixes_that_are_nearly_the_same_are_named_once() -> None:
+    tree = SharingTree()
+    common, other = list(range(100)), list(range(100, 200))
+    for session, ids in enumerate([common, [*common, 7], [*common, 7, 8], [*common, *other], [*common, *other], other]):
+        tree.add(Blocks.of(ids).ids(), session)
+    assert tree.summary(most=5).largest == [Prefix(100, 5), Prefix(200, 2)]
+    assert tree.summary(most=1).largest == [Prefix(100, 5)]
 
 
 @settings(deadline=None)

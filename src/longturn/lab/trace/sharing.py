@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from longturn.lab.trace.form import Ids
 
 STEPS = (1, 2, 10, 100, 1000)
 """Where the groups of blocks by the number of their sessions begin."""
+
+NEARLY = 0.9
+"""A prefix that is more than this of another one is not told apart from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """by_sessions: blocks by how many sessions use them; largest: the prefixes that save most when all but the first of
-    their sessions find them cached; forks: places where paths part, of several sessions and of one.
+    their sessions find them cached, without those that are nearly the same; forks: places where paths part, of several
+    sessions and of one.
     """
 
     by_sessions: list[Group]
@@ -68,27 +73,53 @@ class SharingTree:
     def summary(self, most: int) -> Sharing:
         """What it holds, with at most `most` prefixes."""
         groups = dict.fromkeys(STEPS, 0)
-        prefixes: list[Prefix] = []
+        prefixes: list[_Place] = []
         between = within = 0
-        for depth, node in self._nodes():
-            n_sessions = len(node.sessions)
+        for place in self._places():
+            node, n_sessions = place.node, len(place.node.sessions)
             groups[max(step for step in STEPS if step <= n_sessions)] += len(node.ids)
             n_kept = max((len(child.sessions) for child in node.children.values()), default=0)
             if n_sessions > 1 and n_kept < n_sessions:
-                prefixes.append(Prefix(depth, n_sessions))
+                prefixes.append(place)
             if len(node.children) > 1:
                 between += n_sessions > 1
                 within += n_sessions == 1
-        prefixes.sort(key=lambda prefix: prefix.blocks * (prefix.sessions - 1), reverse=True)
-        return Sharing([Group(*group) for group in groups.items()], prefixes[:most], between, within)
+        prefixes.sort(key=lambda place: place.end * (len(place.node.sessions) - 1), reverse=True)
+        chosen: list[_Place] = []
+        for place in prefixes:
+            if len(chosen) < most and not any(place.is_nearly(other) for other in chosen):
+                chosen.append(place)
+        return Sharing(
+            [Group(*group) for group in groups.items()],
+            [Prefix(place.end, len(place.node.sessions)) for place in chosen],
+            between,
+            within,
+        )
 
-    def _nodes(self) -> Iterator[tuple[int, _Node]]:
-        """All nodes, with the blocks from the root to their end."""
-        stack = [(len(node.ids), node) for roots in self._roots.values() for node in roots.values()]
+    def _places(self) -> Iterator[_Place]:
+        """All nodes."""
+        stack = [_Place(node, len(node.ids), None) for roots in self._roots.values() for node in roots.values()]
         while stack:
-            depth, node = stack.pop()
-            yield depth, node
-            stack.extend((depth + len(child.ids), child) for child in node.children.values())
+            place = stack.pop()
+            yield place
+            stack.extend(_Place(child, place.end + len(child.ids), place) for child in place.node.children.values())
+
+
+class _Place(NamedTuple):
+    """A node, how many blocks lead from the root to its end, and where it hangs."""
+
+    node: _Node
+    end: int
+    above: _Place | None
+
+    def is_nearly(self, other: _Place) -> bool:
+        """Whether one of both prefixes is nearly all of the other."""
+        short, place = (self, other) if self.end < other.end else (other, self)
+        if short.end < NEARLY * place.end:
+            return False
+        while place.end > short.end and place.above is not None:
+            place = place.above
+        return place.node is short.node
 
 
 @dataclass(slots=True)
