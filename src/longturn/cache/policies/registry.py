@@ -22,6 +22,7 @@ from longturn.cache.policies.sglang import SGLangCache, SGLangOptions
 from longturn.cache.policies.sglang_hicache import HiCache, HiCacheOptions
 from longturn.cache.policies.sglang_storage import StorageHiCache
 from longturn.cache.policies.tgi import TgiCache, TgiOptions
+from longturn.cache.policies.trtllm import TrtllmCache, TrtllmOptions
 from longturn.cache.policies.vllm import VllmCache, VllmOptions
 from longturn.cache.policies.vllm_offload import VllmOffloadCache, VllmOffloadOptions
 from longturn.errors import ConfigError
@@ -77,6 +78,7 @@ POLICIES: dict[str, Policy] = {
     "sglang-hicache": Policy(HiCacheOptions, _hicache, "SGLang with host memory, and a storage in replays"),
     "sglang-hicache-classic": Policy(HiCacheOptions, partial(_hicache, classic=True), "HiCache as it was in 0.5.16"),
     "tgi": Policy(TgiOptions, TgiCache, "TGI v3: a radix trie of prompts, output room taken up front"),
+    "trtllm": Policy(TrtllmOptions, TrtllmCache, "TensorRT-LLM V1: trie of blocks, reuse in part, host by swapping"),
     "vllm": Policy(VllmOptions, VllmCache, "vLLM: hash-chained blocks, least recently released go first"),
     "vllm-offload": Policy(
         VllmOffloadOptions, VllmOffloadCache, "vLLM with its host tier, LRU or ARC, written through"
