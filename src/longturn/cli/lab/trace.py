@@ -107,8 +107,8 @@ def _caching(found: Description) -> Table:
     if (begin := found.beginnings) is not None:
         table.add_row(
             "follow-ups",
-            f"{begin.extend:,} extend the request before them, {begin.repeat:,} repeat it, {begin.rewrite:,} share only "
-            f"its beginning, {begin.anew:,} share nothing",
+            f"{begin.extend:,} extend the request before them, {begin.repeat:,} repeat it, "
+            f"{begin.rewrite:,} share only its beginning, {begin.anew:,} share nothing",
         )
     if (sharing := found.sharing) is not None:
         groups = [group for group in sharing.by_sessions if group.blocks]
