@@ -18,8 +18,6 @@ KNOTS = (
 
 # Chunks of several prompts in one step: (how many, tokens, where they start).
 _SEVERAL = ((2, 128, 0), (4, 64, 0), (2, 512, 1000), (4, 256, 500), (4, 40, 800), (8, 20, 300))
-# Slots beside each span, for the gaps between its pieces.
-ROOM = 64
 
 
 def steps_to_time(context: int, slots: int, *, quick: bool) -> list[Step]:
@@ -43,4 +41,4 @@ def steps_to_time(context: int, slots: int, *, quick: bool) -> list[Step]:
 
 def _fits(step: Step, context: int, slots: int) -> bool:
     ends = [span.start + span.n for span in step]
-    return max(ends) <= context and sum(ends) + ROOM * len(step) <= slots
+    return max(ends) <= context and sum(ends) <= slots

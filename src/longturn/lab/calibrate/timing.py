@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from longturn.cache import Fetch, Load, NoCache, Run, Runs, Save, Transfer
 from longturn.cache.contract import Allocation
-from longturn.engine.cost import StepSpan
 from longturn.engine.mover import Mover
 from longturn.engine.runner.contract import Runner, Span
-from longturn.lab.calibrate.steps import ROOM, Step
+from longturn.lab.calibrate.steps import Step
 from longturn.store import KEY_BYTES, DiskStore, HostStore
 
 # Pages of one transfer: what a short turn saves, and what a long history brings back, if it is not more than so much.
@@ -25,14 +24,14 @@ MOST_TRANSFERRED = 1 << 27
 def time_step(runner: Runner, step: Step, rng: np.random.Generator) -> float:
     """Seconds of one step of random tokens, its spans laid out one behind the other from the pool's beginning on.
 
-    A history lies in two pieces, as a conversation's does that was put into the cache turn by turn.
+    Each lies in one piece, as the cache lays out what has room to grow.
     """
     spans, at = [], 0
     for span in step:
-        runs = Runs(_pieces(at, span))
+        runs = Runs([Run(at, at + span.start + span.n)])
         tokens = rng.integers(0, runner.shape.vocab_size, span.n).astype(np.int32)
         spans.append(Span(tokens, span.start, runs, logits=True, prompt=span.prompt))
-        at += len(runs) + ROOM
+        at += len(runs)
     began = time.perf_counter()
     # What is computed elsewhere has arrived when its values are here.
     runner.execute(spans)[0, 0].item()
@@ -90,13 +89,6 @@ def _time_transfer(mover: Mover, transfer: Transfer) -> float:
     began = time.perf_counter()
     mover.carry_out(cache)
     return time.perf_counter() - began
-
-
-def _pieces(at: int, span: StepSpan) -> Iterator[Run]:
-    """The slots of a span from `at` on: the first half of its history, a gap, and the rest."""
-    half = span.start // 2
-    yield Run(at, at + half)
-    yield Run(at + half + ROOM, at + span.start + span.n + ROOM)
 
 
 def medians(rounds: Sequence[Sequence[float]]) -> list[float]:
