@@ -74,8 +74,8 @@ class BlockTree(EnginePolicy):
     # -- what the engines differ in ------------------------------------------------------------------------------
 
     def _matchable(self, prompt: int) -> int:
-        """Leading tokens of a prompt, in whole blocks, that are looked for."""
-        raise NotImplementedError
+        """Leading tokens of a prompt, in whole blocks, that are looked for: fewer than it has."""
+        return (prompt - 1) // self.page_size * self.page_size
 
     def _needed(self, prompt: int) -> int:
         """Slots that a request begins with."""

@@ -43,9 +43,6 @@ class ClassicCache(BlockTree):
         # Blocks in memory that nothing leads to.
         self._useless: set[Block] = set()
 
-    def _matchable(self, prompt: int) -> int:
-        return (prompt - 1) // self.page_size * self.page_size
-
     def _join(self, allocation: Allocation, node: Block) -> None:
         if node.locks:
             super()._join(allocation, node)

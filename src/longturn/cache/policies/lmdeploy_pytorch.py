@@ -42,9 +42,6 @@ class PyTorchCache(BlockTree):
         super().__init__("lmdeploy-pytorch", options.block_size, sizes)
         self._ahead = -(-_AHEAD // sizes.unit)
 
-    def _matchable(self, prompt: int) -> int:
-        return (prompt - 1) // self.page_size * self.page_size
-
     def _needed(self, prompt: int) -> int:
         return min(self._whole_blocks(prompt + self._ahead), self.longest)
 
