@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from longturn.cli.lab.bound import bound as bound_command
+from longturn.cli.lab.calibrate import calibrate as calibrate_command
+from longturn.cli.lab.compare import compare as compare_command
 from longturn.cli.lab.curve import curve as curve_command
 from longturn.cli.lab.generate import generate as generate_command
 from longturn.cli.lab.live import live as live_command
@@ -14,6 +16,7 @@ from longturn.cli.lab.trace import trace as trace_command
 
 lab = typer.Typer(name="lab", help="Compare engines' cache policies on real traffic.", no_args_is_help=True)
 for command in (
+    compare_command,
     policies_command,
     trace_command,
     generate_command,
@@ -21,5 +24,6 @@ for command in (
     curve_command,
     bound_command,
     live_command,
+    calibrate_command,
 ):
     lab.command()(command)

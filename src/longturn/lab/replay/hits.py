@@ -11,7 +11,7 @@ from longturn.cache.policies.base import Sizes
 from longturn.cache.policies.registry import all_options, make_policy
 from longturn.lab.replay.result import Replay, Served
 from longturn.lab.replay.symbols import Symbols
-from longturn.lab.trace import Trace
+from longturn.lab.trace import Trace, TraceRequest
 
 
 def replay_hits(
@@ -28,15 +28,41 @@ def replay_hits(
     and nothing shorter can be reused. progress: called with the number of requests done. Raises ConfigError or
     TraceError.
     """
-    unit, now = trace.unit, [0.0]
-    sizes = Sizes(device_tokens // unit, host_tokens // unit, unit, clock=lambda: now[0])
+    sizes, clock = serial_sizes(trace, device_tokens, host_tokens)
     cache = make_policy(policy, options, sizes)
-    symbols = Symbols(unit)
     replay = Replay(trace.name, policy, all_options(policy, options), "hits", device_tokens, host_tokens)
+    serve_all(trace, replay, lambda request, prompt: cache, clock, progress)
+    return replay
+
+
+class TraceClock:
+    """The time of the request that is being served."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def serial_sizes(trace: Trace, device_tokens: int, host_tokens: int) -> tuple[Sizes, TraceClock]:
+    """Sizes for a cache that works on the trace's own blocks, and the clock that it will read."""
+    clock = TraceClock()
+    return Sizes(device_tokens // trace.unit, host_tokens // trace.unit, trace.unit, clock=clock), clock
+
+
+def serve_all(
+    trace: Trace,
+    replay: Replay,
+    pick: Callable[[TraceRequest, Tokens], PrefixCache],
+    clock: TraceClock,
+    progress: Callable[[int], None] = lambda n: None,
+) -> None:
+    """Serve every request by the cache that `pick` names for it and its prompt (mutates `replay` and the caches)."""
+    unit, symbols = trace.unit, Symbols(trace.unit)
     for request in trace:
-        now[0] = request.time
-        prompt = symbols.prompt(request)
-        whole = symbols.whole(request, prompt)
+        clock.now = request.time
+        prompt, whole = symbols.written(request)
+        cache = pick(request, prompt)
         began = time.process_time()
         cached = serve(cache, prompt, whole, request.salt)
         replay.cpu_seconds += time.process_time() - began
@@ -46,7 +72,7 @@ def replay_hits(
             tiers, reported = _in_tokens(cached, unit, request.prompt_tokens)
             replay.served.append(Served(request.id, request.prompt_tokens, tiers, reported, request.output_tokens))
         progress(len(replay.served))
-    replay.premises = [
+    replay.premises += [
         *trace.notes,
         "requests run strictly one after the other, and the client resends its whole history",
     ]
@@ -56,7 +82,6 @@ def replay_hits(
         replay.premises.append(
             f"the answers of {symbols.unknown_answers:,} requests are not in the trace: they take room, no more"
         )
-    return replay
 
 
 def serve(cache: PrefixCache, prompt: Tokens, whole: Tokens, salt: str = "") -> tuple[dict[str, int], int] | None:

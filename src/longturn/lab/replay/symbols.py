@@ -25,20 +25,20 @@ class Symbols:
         self._dense: dict[int, int] = {}
         self._unknown = -1
 
-    def prompt(self, request: TraceRequest) -> Tokens:
-        """The prompt as int32 [number of blocks]."""
-        return self._symbols(request.prompt)
+    def written(self, request: TraceRequest) -> tuple[Tokens, Tokens]:
+        """The prompt, int32 [blocks], and all there is in the end: the same with the answer behind it.
 
-    def whole(self, request: TraceRequest, prompt: Tokens) -> Tokens:
-        """`prompt` and behind it the answer, int32 [blocks of both]."""
+        A last block that the prompt fills in part is the one that the answer completes, where that is known.
+        """
+        prompt = self._symbols(request.prompt)
         if request.output is not None:
-            answer = self._symbols(request.output)
-        else:
-            n = -(-request.output_tokens // self.unit)
-            self.unknown_answers += n > 0
-            answer = np.arange(self._unknown, self._unknown - n, -1, dtype=np.int32)
-            self._unknown = self._unknown - n if self._unknown - n > -_LARGEST else -1
-        return np.concatenate((prompt, answer))
+            whole = np.concatenate((prompt[: request.prompt_tokens // self.unit], self._symbols(request.output)))
+            return (whole[: len(prompt)], whole) if len(whole) >= len(prompt) else (prompt, prompt)
+        n = -(-request.output_tokens // self.unit)
+        self.unknown_answers += n > 0
+        answer = np.arange(self._unknown, self._unknown - n, -1, dtype=np.int32)
+        self._unknown = self._unknown - n if self._unknown - n > -_LARGEST else -1
+        return prompt, np.concatenate((prompt, answer))
 
     def _symbols(self, blocks: Blocks) -> Tokens:
         ids = blocks.ids()

@@ -20,6 +20,7 @@ class TokenWriter:
     """
 
     def __init__(self, unit: int, vocab: int, scale: int = 1) -> None:
+        self._unit = unit
         self._per_block = max(round(unit / scale), 1)
         self._stride = scale if unit == 1 else 1
         self._scale = unit / self._per_block if unit > 1 else scale
@@ -28,22 +29,29 @@ class TokenWriter:
 
     def request(self, request: TraceRequest) -> tuple[Tokens, Tokens]:
         """Prompt and answer, int32 [n] and [m]; both at least one token. An unknown answer is like no other."""
-        prompt = self._written(request.prompt, 0)
-        if self._stride == 1 and request.output is None:
-            # The last block may be partly filled; what nobody continues block by block can be cut to the token.
-            prompt = prompt[: max(round(request.prompt_tokens / self._scale), 1)]
-        wanted = max(round(request.output_tokens / self._scale), 1)
-        answer = self._written(request.output or Blocks.of([]), len(request.prompt))[:wanted]
-        missing = wanted - len(answer)
+        n_prompt = max(
+            -(-request.prompt_tokens // self._stride) if self._unit == 1 else self._scaled(request.prompt_tokens), 1
+        )
+        n_answer = max(self._scaled(request.output_tokens), 1)
+        blocks = request.prompt
+        if request.output is not None:
+            # What continues the prompt's whole blocks also says what its last one is filled up with.
+            blocks = Blocks.join(request.prompt.part(0, request.prompt_tokens // self._unit), request.output)
+        known = self._written(blocks)
+        prompt = known[:n_prompt]
+        answer = known[n_prompt : n_prompt + n_answer] if request.output is not None else known[:0]
+        missing = n_answer - len(answer)
         unknown = np.arange(self._unknown, self._unknown + missing, dtype=np.int64)
         self._unknown += missing
         return prompt, np.concatenate((answer, self._below_vocab(unknown)))
 
-    def _written(self, blocks: Blocks, before: int) -> Tokens:
+    def _scaled(self, tokens: int) -> int:
+        return round(tokens / self._scale)
+
+    def _written(self, blocks: Blocks) -> Tokens:
         ids = blocks.ids()
-        if self._stride > 1:
-            # Positions of the whole sequence, so that a prompt that holds this answer keeps the same tokens.
-            return self._below_vocab(ids[(-before) % self._stride :: self._stride])
+        if self._unit == 1:
+            return self._below_vocab(ids[:: self._stride])
         n = self._per_block
         return self._below_vocab((ids[:, None] * n + np.arange(n)).reshape(-1))
 

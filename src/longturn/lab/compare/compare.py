@@ -1,0 +1,253 @@
+"""The whole comparison: which runs answer which question, done in parallel, and their results put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from longturn.engine.cost import CostModel
+from longturn.errors import ConfigError
+from longturn.lab.bounds import gap_closed, infinite, lru, lru_curve, optimum
+from longturn.lab.compare.engines import BY_POLICY, ENGINES, with_host
+from longturn.lab.compare.job import Job, Outcome, run
+from longturn.lab.compare.ranking import Ranking, rank
+from longturn.lab.compare.routing import ROUTERS
+from longturn.lab.compare.source import Source
+from longturn.lab.replay.load import Load
+from longturn.lab.trace.reuse import Reuse, reuse
+
+# Device sizes as shares of all different tokens of the trace.
+SHARES = (0.02, 0.05, 0.1, 0.25, 0.5)
+CONCURRENCY = (1, 4, 16)
+THINK = (0.0, 1.0, 4.0)
+# A device must hold the longest request, and a little more for what engines reserve.
+_LEAST = 1.25
+_CURVE_POINTS = 150
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    policies: name to options; shares: device sizes as shares of all different tokens; host_ratio: host
+    memory over device memory; timed_requests: how many requests are replayed on a virtual clock, 0 for none; replicas:
+    behind the routers, 0 for no such runs.
+    """
+
+    policies: dict[str, dict[str, Any]]
+    shares: tuple[float, ...] = SHARES
+    host_ratio: float = 2.0
+    timed_requests: int = 300
+    replicas: int = 4
+
+
+@dataclass
+class Comparison:
+    """All that was found.
+
+    sizes: device sizes in tokens; main: the one that most questions are asked at; bounds: per size `infinite`,
+    `optimum` and `lru`; curve: LRU's hit ratio at every size that matters, as (tokens, ratio).
+    """
+
+    trace: str
+    requests: int
+    logical: int
+    different: int
+    unit: int
+    sizes: list[int]
+    main: int
+    question: Question
+    cost: CostModel
+    bounds: dict[int, dict[str, float]]
+    curve: list[tuple[int, float]]
+    outcomes: list[Outcome] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    ranking: Ranking | None = None
+
+    def of(self, question: str) -> list[Outcome]:
+        """The outcomes that answer one question, in the order they were asked."""
+        return [one for one in self.outcomes if one.job.question == question]
+
+    def gap(self, outcome: Outcome) -> float | None:
+        """How much of the way from LRU to the optimum a policy without host memory has gone."""
+        bounds = self.bounds[outcome.job.device_tokens]
+        return gap_closed(outcome.cached_share, bounds["lru"], bounds["optimum"])
+
+    @property
+    def premises(self) -> list[str]:
+        """All premises of all outcomes, each once, and the ones of the whole."""
+        said = [premise for one in self.outcomes for premise in one.premises]
+        return [
+            f"times are {self.cost.provenance}",
+            f"host memory is {self.question.host_ratio:g} times the device's, for engines that use any",
+            *dict.fromkeys(premise for premise in said if not premise.startswith("times are")),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures as JSON values."""
+        return {
+            "trace": self.trace,
+            "requests": self.requests,
+            "logical": self.logical,
+            "different_tokens": self.different,
+            "unit": self.unit,
+            "device_sizes": self.sizes,
+            "main_size": self.main,
+            "bounds": {str(size): bounds for size, bounds in self.bounds.items()},
+            "curve": self.curve,
+            "runs": [_to_json(one, self.gap(one) if one.job.question == "device" else None) for one in self.outcomes],
+            "failed": self.failed,
+            "ranking": self.ranking.to_json() if self.ranking else None,
+            "premises": self.premises,
+        }
+
+
+def compare(
+    source: Source,
+    question: Question,
+    cost: CostModel,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Comparison:
+    """Run everything, over `workers` processes (all cores unless given), reporting (runs done, runs in all).
+
+    A run that fails is named in `failed`; the others stand. Raises TraceError, or ConfigError when nothing is left.
+    """
+    trace = source.open()
+    requests = [(one.session, one.prompt_tokens, one.prompt_tokens + one.output_tokens) for one in trace]
+    if not requests:
+        raise ConfigError(f"{trace.name} has no requests that could be compared: take a larger share of it")
+    found = reuse(trace, answers=True)
+    longest = max(length for _, _, length in requests)
+    sizes = _sizes(found, longest, question.shares)
+    comparison = Comparison(
+        trace.name,
+        len(requests),
+        sum(length for _, length, _ in requests),
+        found.unique * found.unit,
+        found.unit,
+        sizes,
+        sizes[len(sizes) // 2],
+        question,
+        cost,
+        {size: _bounds(found, size) for size in sizes},
+        _curve(found),
+    )
+    jobs = _jobs(comparison, source, longest)
+    outcomes: dict[int, Outcome] = {}
+    with ProcessPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        futures = {pool.submit(run, job, cost): number for number, job in enumerate(jobs)}
+        progress(0, len(jobs))
+        for done, future in enumerate(as_completed(futures), 1):
+            number = futures[future]
+            try:
+                outcomes[number] = future.result()
+            except Exception as error:
+                job = jobs[number]
+                comparison.failed.append(f"{job.policy} ({job.question} {job.label}): {error}")
+            progress(done, len(jobs))
+    comparison.outcomes = [outcomes[number] for number in sorted(outcomes)]
+    engines = [
+        one for one in comparison.of("host") if one.job.device_tokens == comparison.main and one.job.policy in BY_POLICY
+    ]
+    if len(engines) > 1:
+        comparison.ranking = rank(engines, [session for session, _, _ in requests])
+    return comparison
+
+
+def _sizes(found: Reuse, longest: int, shares: Sequence[float]) -> list[int]:
+    least = int(longest * _LEAST) + 1
+    sizes = {max(int(share * found.unique) * found.unit, least) for share in shares}
+    return sorted(-(-size // found.unit) * found.unit for size in sizes)
+
+
+def _bounds(found: Reuse, size: int) -> dict[str, float]:
+    blocks = size // found.unit
+    return {"infinite": infinite(found), "optimum": optimum(found, blocks), "lru": lru(found, blocks)}
+
+
+def _curve(found: Reuse) -> list[tuple[int, float]]:
+    return [(blocks * found.unit, ratio) for blocks, ratio in lru_curve(found).points(_CURVE_POINTS)]
+
+
+def _jobs(comparison: Comparison, source: Source, longest: int) -> list[Job]:
+    """Every run, the long ones first."""
+    question, main = comparison.question, comparison.main
+    ratio = question.host_ratio
+    host = int(main * ratio)
+    some = replace(source, share=source.share * min(question.timed_requests / comparison.requests, 1.0))
+    engines = {
+        engine.policy: question.policies[engine.policy] for engine in ENGINES if engine.policy in question.policies
+    }
+    jobs: list[Job] = []
+
+    def add(
+        question: str, label: Any, policy: str, options: dict[str, Any], device: int, host: int, **more: Any
+    ) -> None:
+        options, host = with_host(policy, options, host)
+        jobs.append(Job(question, label, policy, options, device, host, **{"source": source, **more}))
+
+    def timed(question: str, label: Any, policy: str, options: dict[str, Any], load: Load) -> None:
+        # So many sessions at once must find room, and yet the share of all that is kept be like the main size's.
+        device = max(int(main * some.share / source.share), int(longest * _LEAST) + 1)
+        add(question, label, policy, options, device, int(device * ratio), source=some, load=load)
+
+    for policy, options in question.policies.items():
+        for size in comparison.sizes:
+            add("device", size, policy, options, size, 0)
+            add("host", size, policy, options, size, int(size * ratio))
+    for policy, options in engines.items():
+        for apart in (False, True):
+            alone = replace(source, apart=apart)
+            add("sharing", "apart" if apart else "as it is", policy, options, main, host, source=alone)
+        if question.replicas:
+            for router in ROUTERS:
+                device = max(main // question.replicas, int(longest * _LEAST) + 1)
+                add(
+                    "routing",
+                    router,
+                    policy,
+                    options,
+                    device,
+                    int(device * ratio),
+                    router=router,
+                    replicas=question.replicas,
+                )
+        if question.timed_requests:
+            for sessions in CONCURRENCY:
+                timed("concurrency", sessions, policy, options, Load(sessions))
+            for think in THINK:
+                timed("think", think, policy, options, Load(CONCURRENCY[-1], think))
+    return jobs
+
+
+def _to_json(outcome: Outcome, gap: float | None) -> dict[str, Any]:
+    job = outcome.job
+    quantiles = (
+        {f"ttft_p{q}": float(np.quantile(outcome.ttft, q / 100)) for q in (50, 95, 99)} if len(outcome.ttft) else {}
+    )
+    return {
+        "question": job.question,
+        "label": job.label,
+        "policy": job.policy,
+        "options": job.options,
+        "device_tokens": job.device_tokens,
+        "host_tokens": job.host_tokens,
+        "cached_share": outcome.cached_share,
+        "gap_closed": gap,
+        "totals": outcome.totals,
+        "times": quantiles,
+        "resources": {
+            "device_flops": outcome.device_flops,
+            "device_seconds": outcome.device_seconds,
+            "device_byte_seconds": outcome.device_byte_seconds,
+            "host_byte_seconds": outcome.host_byte_seconds,
+            "transfer_bytes": outcome.transfer_bytes,
+            "cpu_seconds": outcome.cpu_seconds,
+        },
+    }
