@@ -65,11 +65,11 @@ class Machine:
     """One policy over a fake device. `met` counts what has happened, by event and tier, for whoever looks at it."""
 
     def __init__(
-        self, name: str, options: Mapping[str, Any], device: int, host: int, seed: int, met: Counter[str]
+        self, name: str, options: Mapping[str, Any], device: int, host: int, seed: int, met: Counter[str], unit: int = 1
     ) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
-        self.cache = make_policy(name, options, Sizes(device, host, real=True, clock=lambda: self.now))
+        self.cache = make_policy(name, options, Sizes(device, host, unit, real=True, clock=lambda: self.now))
         size = self.cache.page_size
         self.device = FakeDevice(device, size)
         self.host = FlakyStore(host * TOKEN_BYTES, size * TOKEN_BYTES) if host >= size else None
@@ -83,16 +83,11 @@ class Machine:
 
     def admit(self) -> None:
         """Up to three requests, then their moves. Some are gone before these are made."""
-        new = []
         for _ in range(self.rng.randint(1, 3)):
-            if (life := self._admit(self._prompt())) is not None:
-                new.append(life)
-                if self.rng.random() < 0.2:
-                    self._release(life)
+            life = self._admit(self._prompt())
+            if life is not None and self.rng.random() < 0.2:
+                self._release(life)
         self._settle()
-        for life in new:
-            if life in self.live:
-                life.done = life.allocation.reused
 
     def step(self) -> None:
         """A chunk of a prompt, or a token, for some of the requests: first room for all, then the model."""
@@ -125,8 +120,8 @@ class Machine:
             self._settle()
             if life is None:
                 return
-            life.done = life.allocation.reused
             while life in self.live:
+                assert life.done is not None
                 n = len(life.tokens) - life.done
                 if not self._make_room(life, life.done + n):
                     return
@@ -155,8 +150,8 @@ class Machine:
             used = sum(tier.used for tier in self.cache.state().tiers if tier.name == "host")
             assert self.host.stats().pages * self.cache.page_size == used
         for life in self.live:
-            if life.done is not None:
-                assert self.device.holds(life.allocation, life.tokens, life.done)
+            assert life.done is not None
+            assert self.device.holds(life.allocation, life.tokens, life.done)
 
     def end(self) -> None:
         """When all requests are gone and all is cleared, nothing is left anywhere."""
@@ -187,8 +182,13 @@ class Machine:
             while self.mover.fetching:
                 self.mover.finish_fetches(self.cache, timeout=1.0)
         if self.rng.random() < 0.5:
-            # In between, others came and went: `admit` looks again.
             hit = self.cache.lookup(prompt, salt)
+        if self.rng.random() < 0.2:
+            # In between others come and go, and the hit is stale.
+            if self.rng.random() < 0.5:
+                self._admit(self._prompt())
+            if self.rng.random() < 0.5:
+                self.cancel()
         allocation = self.cache.admit(hit, output)
         if allocation is None:
             self.met["no room"] += 1
@@ -225,6 +225,9 @@ class Machine:
 
     def _settle(self) -> None:
         self.mover.carry_out(self.cache)
+        for life in self.live:
+            if life.done is None:
+                life.done = life.allocation.reused
         for event in self.cache.events():
             self.met[f"{event.kind} {event.tier}"] += 1
 
@@ -242,10 +245,20 @@ class Machine:
 
 
 def walk(
-    name: str, options: Mapping[str, Any], device: int, host: int, seed: int, met: Counter[str], steps: int = 60
+    name: str,
+    options: Mapping[str, Any],
+    device: int,
+    host: int,
+    seed: int,
+    met: Counter[str],
+    steps: int = 60,
+    unit: int = 1,
 ) -> None:
-    """`steps` random events over one policy of those sizes (in tokens), everything checked after each of them."""
-    machine = Machine(name, options, device, host, seed, met)
+    """`steps` random events over one policy of those sizes (in tokens), everything checked after each of them.
+
+    unit: what a token stands for, for policies whose fixed thresholds are long.
+    """
+    machine = Machine(name, options, device, host, seed, met, unit)
     acts = [machine.admit, machine.step, machine.cancel, machine.turns, machine.clear, machine.fail]
     try:
         for act in machine.rng.choices(acts, [3, 14, 1, 5, 0.5, 1], k=steps):

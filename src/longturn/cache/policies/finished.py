@@ -59,8 +59,7 @@ class FinishedTrees(EnginePolicy):
     # -- the life of a request -----------------------------------------------------------------------------------
 
     def commit(self, allocation: Allocation, tokens: Tokens) -> None:
-        if len(tokens) > allocation.committed:
-            allocation.where.tokens, allocation.committed = tokens, len(tokens)
+        allocation.where.tokens, allocation.committed = tokens, len(tokens)
 
     def release(self, allocation: Allocation) -> None:
         del self._allocations[allocation.id]
@@ -101,7 +100,7 @@ class FinishedTrees(EnginePolicy):
         if place.node is None:
             return []
         if cut and place.matched < place.node.end:
-            return self._split(self._tree_of(place.node), place.node, place.matched - place.node.depth).path()
+            return self._tree_of(place.node).split(place.node, place.matched - place.node.depth).path()
         return place.node.path()
 
     def _start(self, hit: Hit, path: list[Node], cached: dict[str, int], output: int) -> Allocation:
@@ -113,10 +112,6 @@ class FinishedTrees(EnginePolicy):
         allocation.where = self._running(node, shared, len(hit.tokens), hit.tokens)
         self._version += 1
         return allocation
-
-    def _split(self, tree: RadixTree[Node], node: Node, at: int) -> Node:
-        self._version += 1
-        return tree.split(node, at)
 
     def _add(self, tree: RadixTree[Node], parent: Node, tokens: Tokens, runs: Runs, usage: Usage) -> Node:
         """Hang a new leaf below `parent`."""
@@ -180,10 +175,9 @@ class FinishedTrees(EnginePolicy):
         return self._trees[node.keys[0].decode()]
 
     def _tree(self, salt: str) -> RadixTree[Node]:
-        """The tree of `salt`, made if need be. Those that are empty and not in use are dropped on the way."""
+        """The tree of `salt`, made if need be. Those that are empty are dropped on the way."""
         if salt not in self._trees:
-            used = {allocation.salt for allocation in self._allocations.values()}
-            self._trees = {name: tree for name, tree in self._trees.items() if tree.root.children or name in used}
+            self._trees = {name: tree for name, tree in self._trees.items() if tree.root.children}
             self._trees[salt] = RadixTree(1, salt.encode(), self._grain)
         return self._trees[salt]
 

@@ -161,7 +161,9 @@ class LightLLMCache(FinishedTrees):
             child, shared = found
             at += shared
             if shared < len(child.tokens):
-                node = self._cut(tree, child, shared)
+                node = tree.split(child, shared)
+                # The upper part is new; the lower one keeps its stamp.
+                self._recency.touch(node.usage)
             else:
                 passed.append(child)
                 node = child
@@ -170,12 +172,6 @@ class LightLLMCache(FinishedTrees):
             self._add(tree, node, tokens[at:], runs.slice(at, len(tokens)), usage)
         self._stamp(passed)
         return at
-
-    def _cut(self, tree: RadixTree[Node], node: Node, at: int) -> Node:
-        """Split `node`. The upper part is new; the lower one keeps its stamp."""
-        upper = self._split(tree, node, at)
-        self._recency.touch(upper.usage)
-        return upper
 
     def _stamp(self, path: list[Node]) -> None:
         """Note a use of each node, the first one newest."""

@@ -199,9 +199,7 @@ class LlamaCppCache(EnginePolicy):
         return True
 
     def commit(self, allocation: Allocation, tokens: Tokens) -> None:
-        if len(tokens) > allocation.committed:
-            allocation.where.tokens = tokens
-            allocation.committed = len(tokens)
+        allocation.where.tokens, allocation.committed = tokens, len(tokens)
 
     def release(self, allocation: Allocation) -> None:
         del self._allocations[allocation.id]

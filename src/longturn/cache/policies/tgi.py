@@ -89,7 +89,7 @@ class TgiCache(FinishedTrees):
             at += shared
             self._stamp(node)
             if at < len(tokens) and shared < len(node.tokens):
-                node = self._split(tree, node, shared)
+                node = tree.split(node, shared)
                 node.usage = self._usage()
         if at < len(tokens):
             self._add(tree, node, tokens[at:], runs.slice(at, len(tokens)), self._usage())
