@@ -101,7 +101,10 @@ def test_the_key_comes_from_the_environment(small: SmallEngine, url: str, trace:
     assert set(small.keys) == {"Bearer secret"}
 
 
-def test_ctrl_c_reports_what_there_is(small: SmallEngine, url: str, trace: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_reports_what_there_is(
+    small: SmallEngine, url: str, trace: Path, ending: signal.Signals
+) -> None:
     longturn = Path(sys.executable).with_name("longturn")
     program = [longturn, "lab", "live", trace, "--url", url, "--json"]
     small.slow = 0.05
@@ -115,7 +118,7 @@ def test_ctrl_c_reports_what_there_is(small: SmallEngine, url: str, trace: Path)
         while len(small.bodies) < 4 and time.monotonic() < until:
             time.sleep(0.01)
         time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr.decode()
     report = json.loads(stdout)

@@ -99,6 +99,14 @@ def test_answers_are_kept_only_where_later_prompts_repeat_them_token_by_token() 
     assert call[1].ids.tolist()[: len(call[0].ids) + 5] == call[0].ids.tolist() + call[0].output.tolist()
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.001])
+def test_a_prompt_without_blocks_is_like_no_other(scale: float) -> None:
+    trace = Listed([request(name, [], unit=64, tokens=30) for name in "ab"], unit=64)
+    first, second = prepared(trace, scale=scale).calls
+    assert len(first.ids) == len(second.ids) == (30 if scale == 1 else 1)
+    assert first.ids.tolist() != second.ids.tolist()
+
+
 def test_no_more_than_asked_for_and_nothing_of_nothing() -> None:
     assert [call.index for call in prepared(chats(), requests=4).calls] == [0, 1, 2, 3]
     assert prepared(Listed([]), room=100).calls == []

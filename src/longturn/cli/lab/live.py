@@ -119,9 +119,12 @@ def live(
 
 def _measured(trace: Trace, plan: Plan) -> dict[str, Any]:
     import asyncio
+    import signal
 
     from longturn.lab.live import measure
 
+    # Ending a run from outside is no reason to lose it either.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with _watched() as (prepared, progress):
         return asyncio.run(measure(trace, plan, prepared, progress))
 

@@ -164,6 +164,8 @@ def _premises(
             notes.append(f"{told}: start the server with {engine.usage_option}")
         else:
             notes.append(told)
+    if sums["answered"] < sums["requests"]:
+        notes.append("of requests that failed, what was computed is in the engine's own counters alone")
     if history.way != "ids":
         notes.append("text is sent, a word for each token: the server's tokenizer may count otherwise")
     if interrupted:

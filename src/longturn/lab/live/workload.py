@@ -93,6 +93,8 @@ def _call(
     index: int, request: TraceRequest, grain: Grain, exact: bool, answer: int | None, vocab: int, seed: int
 ) -> Call:
     key = xxhash.xxh3_64_intdigest(request.salt.encode(), seed=seed & (1 << 64) - 1)
+    # A prompt shorter than a block has none in some traces: it is like no other then.
+    blocks = request.prompt.ids() if len(request.prompt) else np.array([-1 - index], dtype=np.int64)
     output_tokens = max(1, int(request.output_tokens * grain.scale))
     kept = exact and request.output is not None and (answer is None or request.output_tokens <= answer)
     return Call(
@@ -101,7 +103,7 @@ def _call(
         session=request.session,
         time=request.time,
         think=request.think,
-        ids=content(request.prompt.ids(), request.prompt_tokens, grain, key, vocab),
+        ids=content(blocks, request.prompt_tokens, grain, key, vocab),
         output=content(request.output.ids(), request.output_tokens, grain, key, vocab)
         if kept and request.output is not None
         else None,
