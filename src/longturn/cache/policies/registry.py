@@ -32,7 +32,7 @@ from longturn.errors import ConfigError
 class LongturnChoices:
     """What `longturn` lets users choose beside its sizes."""
 
-    page_size: int = tokens(16, "tokens in a page of the tiers below")
+    page_size: int = tokens(16, "tokens in a page of the tiers below", least=1)
     eviction: Literal["lru", "lfu", "fifo", "slru", "priority", "cost"] = choice("lru", "eviction order")
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = choice(
         "write_through", "when pages are copied to the tiers below"
@@ -46,11 +46,16 @@ class NoChoices:
 
 @dataclass(frozen=True)
 class Policy:
-    """options: its dataclass; build: makes the cache from scaled options and sizes; models: what it is, in a line."""
+    """options: its dataclass; build: makes the cache from scaled options and sizes; models: what it is, in a line.
+
+    refused: what replays print for a request that does not fit. The reference runs of SGLang and LightLLM, whose real
+    schedulers shorten or delay such requests, leave them empty.
+    """
 
     options: type[Any]
     build: Callable[[Any, Sizes], PrefixCache]
     models: str
+    refused: str | None = "rejected"
 
 
 def _longturn(options: LongturnChoices, sizes: Sizes) -> PrefixCache:
@@ -68,15 +73,23 @@ def _hicache(options: HiCacheOptions, sizes: Sizes, *, classic: bool = False) ->
 
 
 POLICIES: dict[str, Policy] = {
-    "lightllm": Policy(LightLLMOptions, LightLLMCache, "LightLLM: requests enter a radix tree when they end"),
+    "lightllm": Policy(
+        LightLLMOptions, LightLLMCache, "LightLLM: requests enter a radix tree when they end", refused=None
+    ),
     "llamacpp": Policy(LlamaCppOptions, LlamaCppCache, "llama.cpp's server: slots, and whole prompts in host memory"),
     "lmdeploy-pytorch": Policy(PyTorchOptions, PyTorchCache, "LMDeploy's PyTorch engine: blocks, indexed late"),
     "lmdeploy-turbomind": Policy(TurboMindOptions, TurboMindCache, "LMDeploy's TurboMind: blocks, reused to the token"),
     "lmdeploy-turbomind-classic": Policy(ClassicOptions, ClassicCache, "LMDeploy's TurboMind up to 0.14"),
-    "sglang": Policy(SGLangOptions, SGLangCache, "SGLang: radix tree of pages, whole leaves go"),
-    "sglang-classic": Policy(SGLangOptions, partial(SGLangCache, classic=True), "SGLang as it was in 0.5.16"),
-    "sglang-hicache": Policy(HiCacheOptions, _hicache, "SGLang with host memory, and a storage in replays"),
-    "sglang-hicache-classic": Policy(HiCacheOptions, partial(_hicache, classic=True), "HiCache as it was in 0.5.16"),
+    "sglang": Policy(SGLangOptions, SGLangCache, "SGLang: radix tree of pages, whole leaves go", refused=None),
+    "sglang-classic": Policy(
+        SGLangOptions, partial(SGLangCache, classic=True), "SGLang as it was in 0.5.16", refused=None
+    ),
+    "sglang-hicache": Policy(
+        HiCacheOptions, _hicache, "SGLang with host memory, and a storage in replays", refused=None
+    ),
+    "sglang-hicache-classic": Policy(
+        HiCacheOptions, partial(_hicache, classic=True), "HiCache as it was in 0.5.16", refused=None
+    ),
     "tgi": Policy(TgiOptions, TgiCache, "TGI v3: a radix trie of prompts, output room taken up front"),
     "trtllm": Policy(TrtllmOptions, TrtllmCache, "TensorRT-LLM V1: trie of blocks, reuse in part, host by swapping"),
     "vllm": Policy(VllmOptions, VllmCache, "vLLM: hash-chained blocks, least recently released go first"),
@@ -93,14 +106,18 @@ def make_policy(name: str, given: Mapping[str, Any], sizes: Sizes) -> PrefixCach
 
     Raises ConfigError for names and values that cannot be, saying what could.
     """
-    policy = POLICIES.get(name)
-    if policy is None:
-        raise ConfigError(f"no policy is called {name!r}: choose one of {', '.join(POLICIES)}")
+    policy = _named(name)
     if sizes.device < 1:
         raise ConfigError(f"policy {name} is given no device memory: give at least one block of {sizes.unit} tokens")
     return policy.build(scaled(read(policy.options, given, name), sizes.unit), sizes)
 
 
 def all_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a policy with its defaults, as they are before scaling."""
-    return dataclasses.asdict(read(POLICIES[name].options, given, name))
+    """The options of a policy with its defaults, as they are before scaling. Raises ConfigError as `make_policy`."""
+    return dataclasses.asdict(read(_named(name).options, given, name))
+
+
+def _named(name: str) -> Policy:
+    if name not in POLICIES:
+        raise ConfigError(f"no policy is called {name!r}: choose one of {', '.join(POLICIES)}")
+    return POLICIES[name]

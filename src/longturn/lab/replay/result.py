@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from longturn.cache.policies.registry import POLICIES
 from longturn.ledger import Resources, TokenUse
 
 
@@ -85,6 +86,7 @@ class Replay:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `longturn lab replay --json` prints."""
+        refused = POLICIES[self.policy].refused
         return {
             "trace": self.trace,
             "policy": self.policy,
@@ -92,7 +94,7 @@ class Replay:
             "mode": self.mode,
             "device_tokens": self.device_tokens,
             "host_tokens": self.host_tokens or None,
-            "cached_tokens": ["rejected" if one.reported is None else one.reported for one in self.served],
+            "cached_tokens": [refused if one.reported is None else one.reported for one in self.served],
             "totals": self.totals(),
             "times": self.times(),
             "premises": self.premises,
