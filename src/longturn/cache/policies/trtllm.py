@@ -45,7 +45,7 @@ from longturn.errors import CacheCorruption, ConfigError
 class TrtllmOptions:
     """What users set."""
 
-    tokens_per_block: int = tokens(32, "tokens in a block")
+    tokens_per_block: int = tokens(32, "tokens in a block", least=1)
     partial_reuse: bool = choice(True, "reuse the leading tokens of a block that does not fit as a whole")
     copy_on_partial_reuse: bool = choice(True, "copy such a block where it cannot be taken over")
 
@@ -193,7 +193,7 @@ class TrtllmCache(EnginePolicy):
         for allocation in self._allocations.values():
             table = allocation.where
             anchored = table.blocks[: table.anchored]
-            if (self._trie.match(table.keys[:, : table.anchored]) != anchored).any():
+            if not np.array_equal(self._trie.match(table.keys[:, : table.anchored]), anchored):
                 raise CacheCorruption("a running request has lost a block that others may find")
             if len(allocation.runs) != len(table.blocks) * self._size:
                 raise CacheCorruption("a running request has more or fewer slots than its blocks")
