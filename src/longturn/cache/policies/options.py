@@ -11,9 +11,10 @@ from longturn.errors import ConfigError
 T = TypeVar("T")
 
 
-def tokens(default: int | None, help: str) -> Any:
-    """A field that counts tokens, so that it shrinks when a symbol stands for several."""
-    return dataclasses.field(default=default, metadata={"help": help, "tokens": True})
+def tokens(default: int | None, help: str, least: int | None = None) -> Any:
+    """A field that counts tokens, so that it shrinks when a symbol stands for several; least: smaller ones are refused
+    here, where the policy does not say why itself."""
+    return dataclasses.field(default=default, metadata={"help": help, "tokens": True, "least": least})
 
 
 def choice(default: Any, help: str) -> Any:
@@ -40,7 +41,12 @@ def read(kind: type[T], given: Mapping[str, Any], policy: str) -> T:
     if unknown:
         known = ", ".join(hints) or "none"
         raise ConfigError(f"policy {policy} has no option called {unknown[0]!r}: its options are {known}")
-    return kind(**{key: _value(hints[key], value, f"{policy}:{key}") for key, value in given.items()})
+    values = {key: _value(hints[key], value, f"{policy}:{key}") for key, value in given.items()}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        least, value = field.metadata.get("least"), values.get(field.name)
+        if least is not None and value is not None and value < least:
+            raise ConfigError(f"{policy}:{field.name} is {value}: give at least {least}")
+    return kind(**values)
 
 
 def scaled(options: T, unit: int) -> T:

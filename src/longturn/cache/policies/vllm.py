@@ -34,7 +34,7 @@ from longturn.errors import CacheCorruption, ConfigError
 class VllmOptions:
     """What users set."""
 
-    block_size: int = tokens(16, "tokens in a block")
+    block_size: int = tokens(16, "tokens in a block", least=1)
 
 
 class Place(NamedTuple):
