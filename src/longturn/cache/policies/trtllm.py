@@ -97,19 +97,20 @@ class TrtllmCache(EnginePolicy):
         self._version = 0
 
     def lookup(self, tokens: Tokens, salt: str = "") -> Hit:
-        tokens_sought = tokens[: max(len(tokens) - 1, 0)]
-        keys = self._names.extend(NO_KEYS, tokens_sought, salt)
+        sought = tokens[: max(len(tokens) - 1, 0)]
+        keys = self._names.extend(NO_KEYS, sought, salt)
         blocks = self._trie.match(keys)
         loading = self._memory.loading[blocks]
-        if loading.any():
+        arriving = bool(loading.any())
+        if arriving:
             # What is on its way to another request may yet be lost.
             blocks = blocks[: int(loading.argmax())]
         below = int(np.count_nonzero(self._memory.on_host(blocks)))
         found = {"device": (len(blocks) - below) * self._size, "host": below * self._size}
-        if (part := self._part(blocks, salt, tokens_sought)) is not None and not loading.any():
-            found["host" if self._memory.on_host(np.array(part[0])) else "device"] += part[1]
-        place = Place(keys, blocks, self._version)
-        return Hit(tokens, salt, **found, arriving=bool(loading.any()), where=place)
+        if not arriving and (part := self._part(blocks, salt, sought)) is not None:
+            block, n = part
+            found["host" if self._memory.on_host(np.array([block]))[0] else "device"] += n
+        return Hit(tokens, salt, **found, arriving=arriving, where=Place(keys, blocks, self._version))
 
     def admit(self, hit: Hit, output: int) -> Allocation | None:
         self._memory.expire()
@@ -151,7 +152,10 @@ class TrtllmCache(EnginePolicy):
 
     def commit(self, allocation: Allocation, tokens: Tokens) -> None:
         table: Table = allocation.where
-        before, table.tokens = len(table.tokens), tokens if len(tokens) > len(table.tokens) else table.tokens
+        before = len(table.tokens)
+        if len(tokens) <= before:
+            return
+        table.tokens = tokens
         if before < table.prompt <= len(tokens):
             # A block whose last token is the prompt's last is stored at the end only.
             self._store(allocation, tokens[: table.prompt - 1], part=False)

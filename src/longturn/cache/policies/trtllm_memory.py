@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from longturn.cache.blocks import NO_BLOCKS, Ids, block_runs
 from longturn.cache.contract import Allocation
@@ -59,7 +60,7 @@ class BlockMemory:
         """Blocks of the device that no request uses."""
         return len(self._device)
 
-    def on_host(self, blocks: Ids) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def on_host(self, blocks: Ids) -> npt.NDArray[np.bool_]:
         """Which of `blocks` lie on the host: bool [n]."""
         return self._place[blocks] >= self._n_device
 
