@@ -4,8 +4,9 @@
     python docs/build.py --check    exit with 1 and show the difference if one is stale
     python docs/build.py --demo     first run `longturn demo` (a minute) and keep what it prints in docs/demo.txt
 
-A block lies between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is `help`, `help COMMAND`, `demo` (from
-docs/demo.txt) or `bench` (from docs/figures.json, see `bench` below).
+A block lies between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is `help`, `help COMMAND`, `run ARGUMENTS` (what
+`longturn ARGUMENTS` prints, in a folder of its own that the blocks share from page to page), `demo` (from docs/demo.txt)
+or `bench` (from docs/figures.json, see `bench` below).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -24,6 +26,7 @@ PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
 TRANSCRIPT = DOCS / "demo.txt"
 FIGURES = DOCS / "figures.json"
 BLOCK = re.compile(r"(?P<begin><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+FOLDER = tempfile.TemporaryDirectory(prefix="longturn-docs-")
 PROGRAM = [sys.executable, "-c", "from longturn.cli import app; app(prog_name='longturn')"]
 
 
@@ -37,11 +40,13 @@ def block(name: str) -> str:
     match name.split():
         case ["help", *command]:
             return fenced(output([*command, "--help"], columns=100))
+        case ["run", *command]:
+            return fenced(f"$ longturn {' '.join(command)}\n{output(command, columns=100)}")
         case ["demo"]:
             return fenced(TRANSCRIPT.read_text())
         case ["bench"]:
             return bench()
-    raise SystemExit(f"no block is called {name!r}: use help, help COMMAND, demo or bench")
+    raise SystemExit(f"no block is called {name!r}: use help, help COMMAND, run ARGUMENTS, demo or bench")
 
 
 def bench() -> str:
@@ -71,7 +76,13 @@ def output(arguments: list[str], *, columns: int) -> str:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LONGTURN_CACHE")}
     plain = {"COLUMNS": str(columns), "TERM": "dumb", "NO_COLOR": "1", "PYTHONUTF8": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return subprocess.run(
-        [*PROGRAM, *arguments], env=kept | plain, stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True
+        [*PROGRAM, *arguments],
+        env=kept | plain,
+        cwd=FOLDER.name,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        check=True,
     ).stdout
 
 
