@@ -289,8 +289,3 @@ def block_runs(blocks: Ids, block_size: int) -> Runs:
     starts = blocks[np.concatenate(([0], breaks + 1))] * block_size
     stops = (blocks[np.concatenate((breaks, [len(blocks) - 1]))] + 1) * block_size
     return Runs(Run(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
-
-
-def counted_runs(n_slots: int) -> Runs:
-    """Stands for `n_slots` slots where slots are only counted."""
-    return Runs((Run(0, n_slots),))
