@@ -51,3 +51,9 @@ def test_sessions_without_a_clock_are_spread(tmp_path: Path) -> None:
 def test_impossible_knobs_are_refused(tmp_path: Path) -> None:
     assert "branching=2" in run("generate", "--out", str(tmp_path / "file"), "--branching", "2", code=1)
     assert not (tmp_path / "file").exists()
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["lab", "generate", "--out", str(tmp_path / "none" / "a.jsonl")])
+    assert result.exit_code == 1
+    assert "give a file in a folder that is there" in result.output

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from longturn.lab.compare import Comparison
 
-# About what all policies replay in a few minutes.
-BLOCKS = 300_000
+# Requests that all policies replay in a few minutes.
+WORK = 10_000
 
 
 def compare(
@@ -58,7 +58,7 @@ def compare(
     if device_share:
         question = Question(named, tuple(device_share), host_ratio, timed, replicas)
     source = Source(trace, format, skip_bad)
-    source = source.at_most(BLOCKS) if share is None else Source(trace, format, skip_bad, share)
+    source = source.at_most(WORK) if share is None else Source(trace, format, skip_bad, share)
     with stepping("comparing") as progress:
         found = run(source, question, cost, workers, progress)
     if html is not None:

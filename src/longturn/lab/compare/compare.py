@@ -13,7 +13,7 @@ import numpy as np
 from longturn.engine.cost import CostModel
 from longturn.errors import ConfigError
 from longturn.lab.bounds import gap_closed, infinite, lru, lru_curve, optimum
-from longturn.lab.compare.engines import BY_POLICY, ENGINES, with_host
+from longturn.lab.compare.engines import BY_POLICY, ENGINES, HOST_POLICIES
 from longturn.lab.compare.job import Job, Outcome, run
 from longturn.lab.compare.ranking import Ranking, rank
 from longturn.lab.compare.routing import ROUTERS
@@ -80,12 +80,12 @@ class Comparison:
 
     @property
     def premises(self) -> list[str]:
-        """All premises of all outcomes, each once, and the ones of the whole."""
-        said = [premise for one in self.outcomes for premise in one.premises]
+        """What holds for all of it: of the serial runs, and of the modelled times."""
+        said = [premise for one in (*self.of("device"), *self.of("host")) for premise in one.premises]
         return [
             f"times are {self.cost.provenance}",
             f"host memory is {self.question.host_ratio:g} times the device's, for engines that use any",
-            *dict.fromkeys(premise for premise in said if not premise.startswith("times are")),
+            *dict.fromkeys(said),
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _jobs(comparison: Comparison, source: Source, longest: int) -> list[Job]:
     def add(
         question: str, label: Any, policy: str, options: dict[str, Any], device: int, host: int, **more: Any
     ) -> None:
-        options, host = with_host(policy, options, host)
+        host = host if policy in HOST_POLICIES else 0
         jobs.append(Job(question, label, policy, options, device, host, **{"source": source, **more}))
 
     def timed(question: str, label: Any, policy: str, options: dict[str, Any], load: Load) -> None:

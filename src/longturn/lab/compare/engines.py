@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,7 @@ ENGINES = (
     Engine("Longturn", "longturn", None),
 )
 BY_POLICY = {engine.policy: engine for engine in ENGINES}
-# Policies that keep KV in host memory when they are given some. llama.cpp takes its size as an option.
+# Policies that keep KV in host memory when they are given some.
 HOST_POLICIES = frozenset(
     ("sglang-hicache", "sglang-hicache-classic", "trtllm", "vllm-offload", "lightllm", "longturn", "llamacpp")
 )
-
-
-def with_host(policy: str, options: Mapping[str, Any], host_tokens: int) -> tuple[dict[str, Any], int]:
-    """Options and host capacity of a policy that may use `host_tokens`; 0 where it has no such tier."""
-    if policy == "llamacpp":
-        return {"cache_ram_tokens": host_tokens, **options}, 0
-    return dict(options), host_tokens if policy in HOST_POLICIES else 0

@@ -29,10 +29,14 @@ class Source:
         """The trace. Raises TraceError or ConfigError."""
         return Part(open_trace(self.path, format=self.format, skip_bad=self.skip_bad), self)
 
-    def at_most(self, blocks: int) -> Source:
-        """The same, but only as large a share of the sessions as has about so many blocks in its prompts."""
-        found = sum(len(request.prompt) for request in self.open())
-        return replace(self, share=self.share * min(blocks / max(found, 1), 1.0))
+    def at_most(self, work: float) -> Source:
+        """The same, but only as large a share of the sessions as is about so much work to replay, in requests.
+
+        Long prompts and answers count for more, about as much longer as they take.
+        """
+        trace = self.open()
+        found = sum(1 + len(one.prompt) / 500 + one.output_tokens / trace.unit / 10 for one in trace)
+        return replace(self, share=self.share * min(work / max(found, 1.0), 1.0))
 
 
 class Part:

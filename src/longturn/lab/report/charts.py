@@ -52,7 +52,7 @@ def hit_curves(found: Comparison, question: str) -> Figure:
             mode="lines+markers",
             line={"color": _colour(policy)},
         )
-    figure.update_xaxes(type="log")
+    figure.update_xaxes(type="log", range=[np.log10(found.sizes[0] / 4), np.log10(found.sizes[-1] * 2)])
     figure.update_yaxes(range=[0, 1], tickformat=".0%")
     return figure
 
@@ -60,6 +60,7 @@ def hit_curves(found: Comparison, question: str) -> Figure:
 def sources(found: Comparison) -> Figure:
     """Where the prompt tokens came from, at the main size with host memory."""
     outcomes = [one for one in found.of("host") if one.job.device_tokens == found.main]
+    outcomes.sort(key=lambda one: one.cached_share)
     figure = _figure("share of prompt tokens", "")
     for tier, colour in TIERS.items():
         values = [

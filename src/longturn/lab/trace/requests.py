@@ -58,28 +58,37 @@ def write_requests(trace: Trace, path: Path) -> int:
     """Write a trace of token ids as a `requests` file, gzip if it ends in .gz; returns the number of requests.
 
     An answer whose tokens are not known is written as tokens that occur nowhere else. Raises ConfigError for a trace
-    in blocks of several tokens.
+    in blocks of several tokens, or a file that cannot be written.
     """
     if trace.unit != 1:
         raise ConfigError(f"{trace.name} holds blocks of {trace.unit} tokens: only traces of token ids can be written.")
-    unknown = 2**31 - 1
     encode, n_requests = msgspec.json.Encoder().encode, 0
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "wb") as file:
-        for request in trace:
-            known = request.output.ids() if request.output is not None else np.empty(0, np.int64)
-            missing = request.output_tokens - len(known)
-            output = known.tolist() + list(range(unknown - missing + 1, unknown + 1))
-            unknown -= missing
-            record = Record(
-                id=request.id,
-                session=request.session,
-                t=request.time,
-                tokens=request.prompt.ids().tolist(),
-                output=output,
-                think=request.think,
-                salt=request.salt,
-            )
-            file.write(encode(record) + b"\n")
-            n_requests += 1
+    try:
+        with opened(path, "wb") as file:
+            for record in _records(trace):
+                file.write(encode(record) + b"\n")
+                n_requests += 1
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: give a file in a folder that is there ({error.strerror})"
+        ) from None
     return n_requests
+
+
+def _records(trace: Trace) -> Iterator[Record]:
+    unknown = 2**31 - 1
+    for request in trace:
+        known = request.output.ids() if request.output is not None else np.empty(0, np.int64)
+        missing = request.output_tokens - len(known)
+        output = known.tolist() + list(range(unknown - missing + 1, unknown + 1))
+        unknown -= missing
+        yield Record(
+            id=request.id,
+            session=request.session,
+            t=request.time,
+            tokens=request.prompt.ids().tolist(),
+            output=output,
+            think=request.think,
+            salt=request.salt,
+        )
