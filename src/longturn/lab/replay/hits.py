@@ -125,9 +125,7 @@ def land_all(cache: PrefixCache) -> None:
 
 
 def _in_tokens(cached: tuple[dict[str, int], int], unit: int, logical: int) -> tuple[dict[str, int], int]:
-    """Symbols as tokens, never more than there are."""
-    tiers, left = {}, logical
-    for tier, n in cached[0].items():
-        tiers[tier] = min(n * unit, left)
-        left -= tiers[tier]
-    return {tier: n for tier, n in tiers.items() if n}, min(cached[1] * unit, logical)
+    """Symbols as tokens. All but the last symbol can be reused, so that these are fewer than there are; an engine may
+    report more."""
+    tiers, reported = cached
+    return {tier: n * unit for tier, n in tiers.items() if n}, min(reported * unit, logical)

@@ -28,25 +28,23 @@ class TokenWriter:
         self._unknown = 1 << 48
 
     def request(self, request: TraceRequest) -> tuple[Tokens, Tokens]:
-        """Prompt and answer, int32 [n] and [m]; both at least one token. An unknown answer is like no other."""
-        n_prompt = max(
-            -(-request.prompt_tokens // self._stride) if self._unit == 1 else self._scaled(request.prompt_tokens), 1
-        )
-        n_answer = max(self._scaled(request.output_tokens), 1)
-        blocks = request.prompt
+        """Prompt and answer, int32 [n] and [m]; both at least one token. What the trace does not tell is like nothing
+        else."""
+        n_prompt = self._scaled(request.prompt_tokens)
+        n = n_prompt + max(round(request.output_tokens / self._scale), 1)
+        known = self._written(request.prompt)[:n_prompt]
         if request.output is not None:
             # What continues the prompt's whole blocks also says what its last one is filled up with.
-            blocks = Blocks.join(request.prompt.part(0, request.prompt_tokens // self._unit), request.output)
-        known = self._written(blocks)
-        prompt = known[:n_prompt]
-        answer = known[n_prompt : n_prompt + n_answer] if request.output is not None else known[:0]
-        missing = n_answer - len(answer)
-        unknown = np.arange(self._unknown, self._unknown + missing, dtype=np.int64)
-        self._unknown += missing
-        return prompt, np.concatenate((answer, self._below_vocab(unknown)))
+            whole = request.prompt.part(0, request.prompt_tokens // self._unit)
+            both = self._written(Blocks.join(whole, request.output))[:n]
+            known = both if len(both) >= len(known) else known
+        unknown = np.arange(self._unknown, self._unknown + n - len(known), dtype=np.int64)
+        self._unknown += len(unknown)
+        tokens = np.concatenate((known, self._below_vocab(unknown)))
+        return tokens[:n_prompt], tokens[n_prompt:]
 
     def _scaled(self, tokens: int) -> int:
-        return round(tokens / self._scale)
+        return max(-(-tokens // self._stride) if self._unit == 1 else round(tokens / self._scale), 1)
 
     def _written(self, blocks: Blocks) -> Tokens:
         ids = blocks.ids()
