@@ -92,7 +92,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
             max_running=options.max_running,
             chunk_tokens=min(options.chunk_tokens, cache.chunk_tokens or options.chunk_tokens),
             align=align,
-            shares=options.cache,
+            shares=not isinstance(cache, NoCache),
         ),
         tokenizer=tokenizer,
         model=options.served_name or model.name,

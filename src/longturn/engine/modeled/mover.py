@@ -12,10 +12,7 @@ from longturn.engine.mover import Traffic
 
 
 class ModeledMover:
-    """Lets `clock` advance by what moves cost. page_size: tokens in a page.
-
-    host_byte_seconds: memory held by pages in the host tier, times how long, up to the last move.
-    """
+    """Lets `clock` advance by what moves cost. page_size: tokens in a page."""
 
     def __init__(self, cost: CostModel, clock: VirtualClock, page_size: int) -> None:
         self.traffic = Traffic()
@@ -23,9 +20,15 @@ class ModeledMover:
         self._clock = clock
         self._page_bytes = page_size * cost.shape.token_bytes
         self._fetches: list[tuple[float, Fetch]] = []
-        self.host_byte_seconds = 0.0
         self._host_pages = 0
+        self._host_byte_seconds = 0.0
         self._counted_at = 0.0
+
+    @property
+    def host_byte_seconds(self) -> float:
+        """Memory held by pages in the host tier, times how long, up to now."""
+        held = self._host_pages * self._page_bytes
+        return self._host_byte_seconds + held * (self._clock() - self._counted_at)
 
     def carry_out(self, cache: PrefixCache) -> None:
         """Do all that `cache` has listed, in order, and report each (moves the clock)."""
@@ -61,9 +64,7 @@ class ModeledMover:
 
     def _count(self, transfer: Transfer) -> None:
         """Keep the books of host memory."""
-        now = self._clock()
-        self.host_byte_seconds += self._host_pages * self._page_bytes * (now - self._counted_at)
-        self._counted_at = now
+        self._host_byte_seconds, self._counted_at = self.host_byte_seconds, self._clock()
         if isinstance(transfer, Save) and "host" in transfer.tiers:
             self._host_pages += len(transfer.keys)
         elif isinstance(transfer, Drop):

@@ -34,6 +34,6 @@ class Load:
             known = {0.0: "no think times", 1.0: "think times as recorded"}
             pauses = known.get(self.think, f"{self.think:g} times the recorded think times")
             arrivals = f"{self.concurrency} sessions at a time, {pauses}"
-        shorter = [f"all lengths are a {self.scale}th of the trace's"] if self.scale > 1 else []
+        shorter = [f"all lengths are 1/{self.scale} of the trace's"] if self.scale > 1 else []
         limits = f"at most {self.max_running} requests run at once, in steps of at most {self.chunk_tokens:,} tokens"
         return [arrivals, limits, *shorter]

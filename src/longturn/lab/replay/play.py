@@ -17,6 +17,7 @@ from longturn.lab.replay.pace import Pace
 from longturn.lab.replay.result import Served
 from longturn.lab.replay.tokens import TokenWriter
 from longturn.lab.trace import TraceRequest
+from longturn.ledger import RequestLine
 
 
 class Script:
@@ -49,53 +50,43 @@ def play(
     on_arrival: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> list[Served]:
-    """Serve all requests of `pace`; returns them in the order in which they ended (mutates the engine).
+    """Serve all requests of `pace`; returns them in the order of the trace (mutates the engine).
 
     wait: lets time pass up to a time of the engine's clock, when nothing can be computed before. Requests that do not
     fit are refused, and their sessions go on. on_arrival: called before each request enters the engine.
     """
     script = Script()
     engine.sampler = script
-    served: list[Served] = []
+    served: dict[int, Served] = {}
     began = engine.clock()
 
-    def arrive(request: TraceRequest, time: float) -> None:
+    def done(number: int, request: TraceRequest, one: Served) -> None:
+        served[number] = one
+        pace.ended(request, engine.clock() - began)
+        progress(len(served))
+
+    def arrive(number: int, request: TraceRequest, time: float) -> None:
         prompt, answer = writer.request(request)
         if len(prompt) + len(answer) > engine.max_length:
-            served.append(Served(request.id, len(prompt), {}, None, 0))
-            pace.ended(request, engine.clock() - began)
+            done(number, request, Served(request.id, len(prompt), {}, None, 0))
             return
 
         def on_output(output: Output) -> None:
             if output.line is not None:
-                line = output.line
                 script.forget(prompt)
-                served.append(
-                    Served(
-                        request.id,
-                        line.use.logical,
-                        {tier: n for tier, n in line.use.cached.items() if n},
-                        sum(line.use.cached.values()),
-                        line.use.output,
-                        None if line.ttft_ms is None else line.ttft_ms / 1e3,
-                        None if line.total_ms is None else line.total_ms / 1e3,
-                        line.resources,
-                    )
-                )
-                pace.ended(request, engine.clock() - began)
-                progress(len(served))
+                done(number, request, _served(request, output.line))
 
         on_arrival()
         script.write(prompt, answer)
         params = SamplingParams(max_tokens=len(answer), temperature=0, ignore_eos=True)
         engine.add(
-            Request(prompt, params, on_output, request.salt, request.session, id=request.id, arrived=began + time)
+            Request(prompt, params, on_output, request.salt, request.session, id=str(number), arrived=began + time)
         )
 
     while True:
         due = pace.due()
         if due is not None and began + due <= engine.clock():
-            arrive(pace.next(), due)
+            arrive(*pace.next(), due)
         elif engine.step():
             continue
         elif engine.mover.fetching:
@@ -103,6 +94,19 @@ def play(
         elif due is not None:
             wait(began + due)
         elif not list(engine.scheduler.all()):
-            return served
+            return [served[number] for number in sorted(served)]
         else:
             raise RuntimeError("the engine holds requests that it cannot serve")
+
+
+def _served(request: TraceRequest, line: RequestLine) -> Served:
+    return Served(
+        request.id,
+        line.use.logical,
+        {tier: n for tier, n in line.use.cached.items() if n},
+        sum(line.use.cached.values()),
+        line.use.output,
+        None if line.ttft_ms is None else line.ttft_ms / 1e3,
+        None if line.total_ms is None else line.total_ms / 1e3,
+        line.resources,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from longturn.cache import NoCache
 from longturn.cache.policies.base import Sizes
 from longturn.cache.policies.registry import all_options, make_policy
 from longturn.engine.cost import CostModel
@@ -56,7 +57,7 @@ def replay_timed(
             mover,
             max_running=load.max_running,
             chunk_tokens=min(load.chunk_tokens, cache.chunk_tokens or load.chunk_tokens),
-            shares=policy != "none",
+            shares=not isinstance(cache, NoCache),
             clock=clock,
         ),
         tokenizer=Wordless(),  # type: ignore[arg-type]
