@@ -1,0 +1,63 @@
+"""What an edit is, and who decides on them.
+
+A view is folded from the history: messages are appended in order, and edits change what is sent of them. An edit at
+birth changes an item before it was ever sent, and breaks nothing. Any other edit changes bytes that were sent, begins a
+new epoch, and costs the provider's cache what lies behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from longturn.conversation.item import Item
+from longturn.conversation.window import Window
+
+
+class Edit(msgspec.Struct, frozen=True, tag_field="edit", omit_defaults=True):
+    """One change of the view, as data that the history keeps. Subclasses say what changes and live in a file each."""
+
+    def apply(self, items: Sequence[Item]) -> list[Item]:
+        """The items after this edit. Pure; raises ConfigError if it names what is not there."""
+        raise NotImplementedError
+
+    @property
+    def at_birth(self) -> bool:
+        """Whether it only concerns items that were never sent, so that no epoch begins."""
+        return False
+
+
+class NeedsSummary(msgspec.Struct, frozen=True):
+    """A decision that a model must help with: summarise the messages `first` to `last` (sequence numbers), keep what
+    begins with message `tail` verbatim."""
+
+    first: int
+    last: int
+    tail: int
+    reason: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Edits to make now, all in one new epoch, and perhaps a summary to ask for first. reason: for people."""
+
+    edits: tuple[Edit, ...] = ()
+    summary: NeedsSummary | None = None
+    reason: str = ""
+
+
+class ContextPolicy(Protocol):
+    """Which edits are made, and when. Pure: the same items and figures give the same decisions, in every process."""
+
+    name: str
+
+    def born(self, items: Sequence[Item], new: Sequence[Item]) -> Sequence[Edit]:
+        """Edits at birth of `new` items, which follow the view's `items` and were not sent yet."""
+
+    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+        """What must change before the next request.
+
+        items: the view as it would be sent; expected: its size in tokens, estimated ahead; reported: size of the latest
+        request with its answer, as the provider reported it, None before the first.
+        """
