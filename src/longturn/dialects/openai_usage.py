@@ -36,12 +36,13 @@ def use(usage: Mapping[str, Any]) -> TokenUse:
     prompt = usage.get("prompt_tokens_details") or {}
     completion = usage.get("completion_tokens_details") or {}
     logical = usage.get("prompt_tokens") or 0
-    cached = prompt.get("cached_tokens") or 0
+    # DeepSeek and Kimi count hits beside the details, DeepSeek under a name of its own.
+    cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens") or 0
     return TokenUse(
         logical=logical,
         cached={"provider": cached},
         computed=logical - cached,
         output=usage.get("completion_tokens") or 0,
         reasoning=completion.get("reasoning_tokens") or 0,
-        written=prompt.get("cache_write_tokens") or 0,
+        written=prompt.get("cache_write_tokens") or prompt.get("cache_creation_input_tokens") or 0,
     )
