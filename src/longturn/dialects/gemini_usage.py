@@ -11,8 +11,8 @@ from longturn.ledger import TokenUse
 def use(usage: Mapping[str, Any]) -> TokenUse:
     """The token counts in a `usageMetadata` object; of a stream give the last. A missing count is 0.
 
-    Results of tools that the provider ran itself are input beside the prompt. Implicit caching charges no writes. Raises
-    LedgerError when the counts do not add up.
+    Results of tools that the provider ran itself are input beside the prompt. Implicit caching charges no writes.
+    Raises LedgerError when the counts do not add up.
     """
     logical = (usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0)
     cached = usage.get("cachedContentTokenCount") or 0
