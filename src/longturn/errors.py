@@ -11,7 +11,14 @@
     │   ├── EngineStopped      there is no engine to compute it: closed, or failed
     │   └── Refusal            refused by the HTTP layer itself (keys, routes, sizes)
     ├── LedgerError            counts that do not add up, or a book that cannot be read
+    ├── HistoryError           a history or session that cannot be opened, read or written to
+    │   ├── SessionChanged     somebody else appended to the session meanwhile; nothing was written
+    │   └── ImportFailed       a file of sessions that cannot be read; names file and line
     ├── StoreError             a page store that cannot be opened or used
+    ├── ArtifactError          a content that is not in the artifact store, or cannot be kept there
+    ├── ProviderError          a model's API that fails or refuses; carries its status and whether to try again
+    │   └── ContextOverflow    the request does not fit the model's context
+    ├── ToolError              a tool that cannot be offered, or a call of it that is not allowed
     ├── BadLogits              the model gave numbers that are none
     └── CacheCorruption        an invariant of the cache is broken (a bug: report it)
 
@@ -102,8 +109,48 @@ class LedgerError(LongturnError):
     """Counts that do not add up, or a book that cannot be read."""
 
 
+class HistoryError(LongturnError):
+    """A history or session that cannot be opened, read or written to."""
+
+
+class SessionChanged(HistoryError):
+    """Somebody else appended to the session since its entries were last read here; nothing was written."""
+
+
+class ImportFailed(HistoryError):
+    """A file of sessions, or a line of it, that cannot be read."""
+
+
 class StoreError(LongturnError):
     """A page store that cannot be opened or used."""
+
+
+class ArtifactError(LongturnError):
+    """A content that is not in the artifact store, is damaged there, or cannot be kept."""
+
+
+class ProviderError(LongturnError):
+    """A model's API fails or refuses.
+
+    status: of HTTP, None where there was none; retryable: whether the same request may well succeed later; retry_after:
+    how long to wait, in seconds, where the API says so.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retryable: bool = False, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class ContextOverflow(ProviderError):
+    """The request does not fit the model's context."""
+
+
+class ToolError(LongturnError):
+    """A tool that cannot be offered, or a call of it that is not allowed."""
 
 
 class BadLogits(LongturnError):
