@@ -64,6 +64,12 @@ class Summary(Base, tag="summary", frozen=True):
     last: int
 
 
+class Tools(Base, tag="tools", frozen=True):
+    """The tools that may be called from the next epoch on, all of them, as JSON in OpenAI's form."""
+
+    definitions: tuple[dict[str, Any], ...]
+
+
 class Signal(Base, tag="hint", frozen=True):
     """A hint to the cache, of `ledger` and `cache`'s kinds, about the conversation up to here. Never sent as text."""
 
@@ -78,7 +84,7 @@ class Unknown(Base, tag="unknown", frozen=True):
     data: Any
 
 
-Part = Text | Reasoning | ToolCall | ToolResult | File | Summary | Signal | Unknown
+Part = Text | Reasoning | ToolCall | ToolResult | File | Summary | Tools | Signal | Unknown
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
