@@ -225,3 +225,19 @@ def test_against_a_sorted_list(name: str, seed: int) -> None:
                     assert ORDERS[name](victim.usage) == least
                     queued.remove(victim.name)
         assert len(bench.victims) == len(queued)
+
+
+def test_an_item_may_move_to_another_queue() -> None:
+    """What is left of it in the first queue does not revive when the second one gives it as many turns."""
+    bench = Bench("lru")
+    other: Victims[Item] = Victims(ORDERS["lru"], bench.recency)
+    bench.new("a")
+    item = bench.items["a"]
+    for _ in range(5):
+        bench.victims.withdraw(item)
+        other.offer(item)
+        assert bench.victims.pop(0.0) is None
+        other.withdraw(item)
+        bench.victims.offer(item)
+        assert other.pop(0.0) is None
+    assert bench.victims.pop(0.0) is item

@@ -6,6 +6,7 @@ An order is a function from a `Usage` to a sortable key: the smallest key goes f
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -100,6 +101,8 @@ class Evictable(Protocol):
 
 
 T = TypeVar("T", bound=Evictable)
+# Of all queues together: an item may leave one and enter another, and what is left of it in the first must not revive.
+_TICKETS = itertools.count(1)
 
 
 class Victims(Generic[T]):
@@ -110,15 +113,13 @@ class Victims(Generic[T]):
         self._recency = recency
         self._heap: list[tuple[int, Any, int, T]] = []
         self._timers: list[tuple[float, int, T]] = []
-        self._tickets = 0
         self._live = 0
 
     def offer(self, item: T) -> None:
         """Queue `item`, or queue it anew after its usage has changed."""
         usage = item.usage
         self._live += usage.ticket == 0
-        self._tickets += 1
-        usage.ticket = self._tickets
+        usage.ticket = next(_TICKETS)
         heapq.heappush(self._heap, (usage.protection, self._key(usage), usage.ticket, item))
         if usage.protection > NORMAL:
             heapq.heappush(self._timers, (usage.until, usage.ticket, item))
