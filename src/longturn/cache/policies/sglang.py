@@ -34,6 +34,7 @@ from longturn.errors import CacheCorruption, ConfigError
 
 # Of the output that a request may produce, admission asks room for at most so many tokens.
 _CLIPPED_OUTPUT = 4096
+_LOWEST = -(1 << 62)
 N = TypeVar("N", bound=Node)
 
 
@@ -190,6 +191,7 @@ class SGLangTree(EnginePolicy, Generic[N]):
         while (found := tree.step(node, key, at)) is not None:
             child, shared = found
             self._stamp((child,))
+            child.usage.priority = max(child.usage.priority, 0)
             if shared < len(child.tokens):
                 child = self._split(tree, child, shared)
             self._lock((child,))
@@ -220,12 +222,12 @@ class SGLangTree(EnginePolicy, Generic[N]):
         end = self._whole(running.prompt)
         if self._classic or not 0 < end < allocation.committed:
             return
-        path = running.node.path()
+        tree, path = self._trees[allocation.salt], running.node.path()
         path = path[: bisect_left(path, end, key=lambda node: node.depth)]
         self._stamp(path)
         if path[-1].end > end:
-            path[-1] = self._split(self._trees[allocation.salt], path[-1], end - path[-1].depth)
-        for node in path:
+            path[-1] = self._split(tree, path[-1], end - path[-1].depth)
+        for node in (tree.root, *path):
             node.usage.priority = max(node.usage.priority, 1)
 
     def _split(self, tree: RadixTree[N], node: N, at: int) -> N:
@@ -342,7 +344,11 @@ class SGLangTree(EnginePolicy, Generic[N]):
         if salt not in self._trees:
             used = {allocation.salt for allocation in self._allocations.values()}
             self._trees = {name: tree for name, tree in self._trees.items() if tree.root.children or name in used}
-            self._trees[salt] = RadixTree(self.page_size, salt.encode(), self.page_size, self._kind)
+            tree = RadixTree(self.page_size, salt.encode(), self.page_size, self._kind)
+            if self._classic:
+                # What is fetched to hang below the root has its priority; in the newer engine insertions raise that.
+                tree.root.usage.priority = _LOWEST
+            self._trees[salt] = tree
         return self._trees[salt]
 
     # -- pictures and checks -------------------------------------------------------------------------------------

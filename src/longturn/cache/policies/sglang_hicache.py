@@ -8,8 +8,9 @@ Follows SGLang 0.5.23 (`unified_cache/unified_tree_core.py`, `unified_cache/comp
 - The device evicts unlocked nodes without children on the device: those with a copy stay, host-only. Host memory evicts
   host-only leaves. Under write-back the copies of nodes that are on the device too are given up before.
 - The host-only part of a match is loaded whole when a request is admitted, if it has at least ten tokens.
-- Classic: a node is copied only if its parent has a copy; room in host memory is made for the whole node; copies of
-  nodes that are on the device are kept under write-back.
+- Classic: a node is copied only if its parent has a copy; room in host memory is made for the whole node. Under
+  write-back copies of nodes that are on the device are kept, and what an eviction has copied may not be dropped again
+  before a node finds no room.
 
 The storage below host memory is `sglang_storage`'s. Left out: host memory that is only a buffer for the storage.
 """
@@ -61,6 +62,7 @@ class HiCache(SGLangTree[HostNode]):
         # By allocation: first and last token of what was loaded for it and is not yet used.
         self._loads: dict[int, tuple[int, int]] = {}
         self._landing: set[int] = set()
+        self._staged: list[HostNode] = []
 
     # -- the life of a request -----------------------------------------------------------------------------------
 
@@ -102,6 +104,7 @@ class HiCache(SGLangTree[HostNode]):
             return
         for node in below:
             node.held += 1
+            node.usage.priority = max(node.usage.priority, 0)
         first, fetched = allocation.committed, sum(len(node.tokens) for node in below if node.fetched)
         host = Runs(run for node in below for run in node.host)
         self._transfers.append(Load(PageNames(host, self.page_size), "host", runs, 0, first, allocation))
@@ -186,9 +189,20 @@ class HiCache(SGLangTree[HostNode]):
             return not node.below
         return bool(node.host) and not node.children and not node.held
 
+    def _evict(self, n: int, by: int | None) -> int:
+        freed = super()._evict(n, by)
+        self._let_go()
+        return freed
+
     def _evict_node(self, node: HostNode, by: int | None) -> int:
-        if self._write_back and not node.host and self._back_up(node):
-            self._track(node)
+        if self._write_back and not node.host:
+            if not self._back_up(node):
+                self._let_go()
+            elif self._classic:
+                node.held += 1
+                self._staged.append(node)
+            else:
+                self._track(node)
         n, parent = len(node.runs), node.parent
         assert parent is not None
         self._events.record("evicted", "device", n, by, node.depth, "host" if node.host else None)
@@ -202,6 +216,13 @@ class HiCache(SGLangTree[HostNode]):
         else:
             self._drop(node)
         return n
+
+    def _let_go(self) -> None:
+        """Host memory may evict again what was copied in this eviction."""
+        for node in self._staged:
+            node.held -= 1
+            self._settle(node)
+        self._staged.clear()
 
     def _back_up(self, node: HostNode) -> bool:
         """Copy a node on the device to host memory, if that has room."""

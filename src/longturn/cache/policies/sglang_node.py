@@ -57,6 +57,7 @@ class PageNames(Sequence[bytes]):
     def __getitem__(self, at: slice) -> PageNames: ...
     def __getitem__(self, at: int | slice) -> bytes | PageNames:
         if isinstance(at, int):
-            return next(iter(self[at : at + 1]))
+            page = range(len(self))[at]
+            return next(iter(self[page : page + 1]))
         start, stop, _ = at.indices(len(self))
         return PageNames(self.runs.slice(start * self._page_size, stop * self._page_size), self._page_size)

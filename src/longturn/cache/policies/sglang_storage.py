@@ -8,6 +8,8 @@ and, classic, 0.5.16 (`hiradix_cache.py`).
   that continue it are looked up; they are fetched if they have enough tokens and host memory has room, after it was
   asked to evict as many tokens as were found. What came is a node of host memory, and is loaded at admission.
 - No fetch begins while half of host memory is taken by others.
+- Classic: pages are looked up as if they continued the deepest node with a copy, even where the match ends below it,
+  and so are hardly ever found.
 
 Left out: prefetch policies that depend on time (a request waits for all its pages) and repeated looks at the storage.
 A real engine has no such storage here: Longturn's own policy keeps pages on disk.
@@ -16,6 +18,8 @@ A real engine has no such storage here: Longturn's own policy keeps pages on dis
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from longturn.cache.contract import Hit
 from longturn.cache.pages import chain_keys
@@ -66,8 +70,14 @@ class StorageHiCache(HiCache):
         tree = self._tree(hit.salt)
         anchor = path[-1] if path else tree.root
         span = hit.tokens[anchor.end : self._whole(len(hit.tokens) - 1)]
+        while self._classic and anchor.parent is not None and not anchor.host:
+            anchor = anchor.parent
         taken = sum(len(fetching.host) for fetching in self._fetching.values())
-        if (path and not anchor.host) or len(span) < self._fetch_least or 2 * taken >= self._host.capacity:
+        if (
+            (anchor.parent is not None and not anchor.host)
+            or len(span) < self._fetch_least
+            or 2 * taken >= self._host.capacity
+        ):
             return None
         keys = chain_keys(tree.key_before(anchor, anchor.end), span, self.page_size)
         n = next((i for i, key in enumerate(keys) if key not in self._storage), len(keys)) * self.page_size
@@ -75,7 +85,7 @@ class StorageHiCache(HiCache):
         if host is None:
             return None
         fetch = Fetch(keys[: len(host) // self.page_size])
-        tokens = hit.tokens[: anchor.end + len(host)]
+        tokens = np.concatenate((hit.tokens[: anchor.end], span[: len(host)]))
         self._fetching[fetch] = Fetching(tokens, hit.salt, anchor, anchor.depth, host)
         return fetch
 
