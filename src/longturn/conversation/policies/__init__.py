@@ -1,0 +1,1 @@
+"""Context policies, one file each: which edits are made, and when."""

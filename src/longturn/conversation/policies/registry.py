@@ -1,0 +1,40 @@
+"""Every context policy by name. A new one is a file beside this and a line in `CONTEXT_POLICIES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from longturn.cache.policies.options import read, split
+from longturn.conversation.edits.contract import ContextPolicy
+from longturn.conversation.policies.none import NoContextPolicy
+from longturn.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """options: a policy's dataclass; build: makes the policy from it; models: what it is, in a line."""
+
+    options: type[Any]
+    build: Callable[[Any], ContextPolicy]
+    models: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoChoices:
+    """A policy without options."""
+
+
+CONTEXT_POLICIES: dict[str, Choice] = {
+    "none": Choice(NoChoices, lambda options: NoContextPolicy(), "everything is sent, for as long as it fits"),
+}
+
+
+def context_policy(text: str) -> ContextPolicy:
+    """The policy that `NAME` or `NAME:option=value,...` says. Raises ConfigError, naming what would do."""
+    name, given = split(text)
+    if name not in CONTEXT_POLICIES:
+        raise ConfigError(f"no context policy is called {name!r}: choose one of {', '.join(CONTEXT_POLICIES)}")
+    choice = CONTEXT_POLICIES[name]
+    return choice.build(read(choice.options, given, name))
