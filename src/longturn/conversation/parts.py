@@ -12,7 +12,7 @@ import msgspec
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-class Base(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
+class Base(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, gc=False):
     """One part of a message."""
 
 
@@ -87,7 +87,7 @@ class Unknown(Base, tag="unknown", frozen=True):
 Part = Text | Reasoning | ToolCall | ToolResult | File | Summary | Tools | Signal | Unknown
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One message. id: unique; time: unix seconds; request: the model call that wrote it; model: who answered."""
 
     id: str
