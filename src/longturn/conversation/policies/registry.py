@@ -8,7 +8,11 @@ from typing import Any
 
 from longturn.cache.policies.options import read, split
 from longturn.conversation.edits.contract import ContextPolicy
+from longturn.conversation.policies.clear_tools import ClearToolsOptions, ClearToolsPolicy
+from longturn.conversation.policies.codex import CodexOptions, CodexPolicy
 from longturn.conversation.policies.none import NoContextPolicy
+from longturn.conversation.policies.opencode import OpencodeOptions, OpencodePolicy
+from longturn.conversation.policies.slide import SlideOptions, SlidePolicy
 from longturn.errors import ConfigError
 
 
@@ -27,6 +31,10 @@ class NoChoices:
 
 
 CONTEXT_POLICIES: dict[str, Choice] = {
+    "clear-tools": Choice(ClearToolsOptions, ClearToolsPolicy, "Anthropic's context editing: old tool results go"),
+    "codex": Choice(CodexOptions, CodexPolicy, "Codex CLI: the user's words and a summary, nothing else"),
+    "opencode": Choice(OpencodeOptions, OpencodePolicy, "opencode 1.18: a summary and a short tail, after the fact"),
+    "slide": Choice(SlideOptions, SlidePolicy, "the older half goes when the window is full"),
     "none": Choice(NoChoices, lambda options: NoContextPolicy(), "everything is sent, for as long as it fits"),
 }
 

@@ -137,7 +137,9 @@ def _reference(other: Item) -> str:
 
 
 def _preview(text: str, head: int, tail: int, handle: str) -> str:
-    """Head and tail of a text, at whole lines where those are not too far."""
+    """Head and tail of a text, at whole lines where those are not too far; all of it where they are all of it."""
+    if head + tail >= len(text):
+        return text
     first = text[:head]
     last = text[len(text) - tail :] if tail else ""
     if (end := first.rfind("\n")) > head // 2:
