@@ -12,6 +12,7 @@ from longturn.cli.demo import demo as demo_command
 from longturn.cli.doctor import doctor as doctor_command
 from longturn.cli.errors import Commands
 from longturn.cli.lab import lab as lab_commands
+from longturn.cli.mcp import mcp as mcp_command
 from longturn.cli.models import models as models_command
 from longturn.cli.serve import serve as serve_command
 
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (demo_command, serve_command, chat_command, models_command, doctor_command):
+for command in (demo_command, serve_command, chat_command, models_command, doctor_command, mcp_command):
     app.command()(command)
 app.add_typer(lab_commands)
 
