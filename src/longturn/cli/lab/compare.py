@@ -23,13 +23,15 @@ def compare(
     ] = None,
     device_share: Annotated[
         list[float] | None,
-        typer.Option(help="Device size as a share of all different tokens; may be repeated.", show_default="five"),
+        typer.Option(
+            min=0, help="Device size as a share of all different tokens; may be repeated.", show_default="five"
+        ),
     ] = None,
     host_ratio: Annotated[float, typer.Option(min=0, help="Host memory over device memory.")] = 2.0,
     model: Annotated[str, typer.Option(help="Model profile for modelled times.")] = "llama-3.1-8b",
     hardware: Annotated[str, typer.Option(help="Hardware profile for modelled times.")] = "h100-sxm",
     share: Annotated[
-        float | None, typer.Option(help="Share of the sessions.", show_default="what takes a few minutes")
+        float | None, typer.Option(min=0, max=1, help="Share of the sessions.", show_default="what takes a few minutes")
     ] = None,
     timed: Annotated[int, typer.Option(min=0, help="Requests on a virtual clock; 0: none.")] = 300,
     replicas: Annotated[int, typer.Option(min=0, help="Replicas behind routers; 0: none.")] = 4,
@@ -47,23 +49,31 @@ def compare(
     from longturn.cache.policies.registry import POLICIES, all_options
     from longturn.cli.lab.progress import stepping
     from longturn.engine.cost import CostModel, load_hardware_profile, load_model_profile
-    from longturn.lab.compare import Question, Source
+    from longturn.errors import ConfigError
+    from longturn.lab.compare import SHARES, Question, Source
     from longturn.lab.compare import compare as run
 
-    named = dict(split(one) for one in policy or POLICIES)
-    for name, options in named.items():
-        all_options(name, options)  # what is wrong with a name or an option is said before anything runs
+    # What is wrong is said before anything runs.
+    named: dict[str, dict[str, str]] = {}
+    for name, options in map(split, policy or POLICIES):
+        if name in named:
+            raise ConfigError(f"policy {name} is given twice: compare its options in two runs")
+        all_options(name, options)
+        named[name] = options
+    if html is not None:
+        if not html.absolute().parent.is_dir():
+            raise ConfigError(f"{html} cannot be written: there is no folder {html.parent}")
+        try:
+            from longturn.lab.report import write_report
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"a report needs the lab's packages ({error}): pip install 'longturn[lab]'") from None
     cost = CostModel(load_model_profile(model), load_hardware_profile(hardware))
-    question = Question(named, host_ratio=host_ratio, timed_requests=timed, replicas=replicas)
-    if device_share:
-        question = Question(named, tuple(device_share), host_ratio, timed, replicas)
+    question = Question(named, tuple(device_share or SHARES), host_ratio, timed, replicas)
     source = Source(trace, format, skip_bad)
     source = source.at_most(WORK) if share is None else Source(trace, format, skip_bad, share)
     with stepping("comparing") as progress:
         found = run(source, question, cost, workers, progress)
     if html is not None:
-        from longturn.lab.report import write_report
-
         write_report(found, html)
     if json:
         typer.echo(msgspec.json.encode(found.to_json()).decode())
@@ -71,17 +81,18 @@ def compare(
     console = Console()
     _show(console, found)
     if html is not None:
-        console.print(f"report: {html}", highlight=False)
+        console.print(f"report: {html}", highlight=False, markup=False)
 
 
 def _show(console: Console, found: Comparison) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     from longturn.cli.lab.reading import print_premises
 
     console.print(
-        f"[bold]{found.trace}[/]: {found.requests:,} requests, {found.logical:,} tokens, "
+        f"[bold]{escape(found.trace)}[/]: {found.requests:,} requests, {found.logical:,} tokens, "
         f"{found.different:,} of them different",
         highlight=False,
     )
@@ -104,7 +115,7 @@ def _show(console: Console, found: Comparison) -> None:
                 str(place.rank),
                 place.title,
                 f"{place.ttft:.3f} s",
-                f"{place.behind:+.1%} ({place.low:+.1%} to {place.high:+.1%})",
+                f"{place.behind:+.1%} ({place.interval})",
                 "-" if place.published is None else str(place.published),
             )
         console.print(table)
@@ -113,5 +124,5 @@ def _show(console: Console, found: Comparison) -> None:
         for pair in ranking.disagreements:
             console.print(f"- {pair.better} before {pair.worse}: {pair.resource}. {pair.explanation}.", highlight=False)
     for failure in found.failed:
-        console.print(f"failed: {failure}", style="red", highlight=False)
+        console.print(f"failed: {failure}", style="red", highlight=False, markup=False)
     print_premises(console, found.premises)

@@ -42,8 +42,11 @@ def read_reuse(
 
 def print_head(console: Console, path: Path, reuse: Reuse) -> None:
     """What was read, in one line."""
+    from rich.markup import escape
+
+    name = escape(path.name)
     console.print(
-        f"[bold]{path.name}[/]: {reuse.requests:,} requests ask for {reuse.accesses:,} blocks of {reuse.unit:,} "
+        f"[bold]{name}[/]: {reuse.requests:,} requests ask for {reuse.accesses:,} blocks of {reuse.unit:,} "
         f"token{'s' if reuse.unit > 1 else ''}; {reuse.unique:,} different blocks are cached once or more",
         highlight=False,
     )
@@ -52,4 +55,4 @@ def print_head(console: Console, path: Path, reuse: Reuse) -> None:
 def print_premises(console: Console, premises: list[str]) -> None:
     """One line each."""
     for premise in premises:
-        console.print(f"- {premise}", style="dim", highlight=False, soft_wrap=True)
+        console.print(f"- {premise}", style="dim", highlight=False, markup=False, soft_wrap=True)

@@ -84,13 +84,16 @@ def replay(
 
 def _show(result: Replay) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     from longturn.cli.lab.reading import print_premises
 
     console, totals = Console(), result.totals()
     by_tier = ", ".join(f"{tier} {n:,}" for tier, n in totals["by_tier"].items()) or "none"
     logical, cached = totals["logical"], totals["cached"]
-    console.print(f"[bold]{result.policy}[/] on {result.trace}: {len(result.served):,} requests", highlight=False)
+    console.print(
+        f"[bold]{result.policy}[/] on {escape(result.trace)}: {len(result.served):,} requests", highlight=False
+    )
     console.print(f"logical {logical:,} = cached {cached:,} + computed {totals['computed']:,}", highlight=False)
     console.print(f"cached by tier: {by_tier}; {cached / max(logical, 1):.1%} of all", highlight=False)
     if totals["rejected"]:

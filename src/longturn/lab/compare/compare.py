@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
@@ -116,7 +118,8 @@ def compare(
 ) -> Comparison:
     """Run everything, over `workers` processes (all cores unless given), reporting (runs done, runs in all).
 
-    A run that fails is named in `failed`; the others stand. Raises TraceError, or ConfigError when nothing is left.
+    A run that fails is named in `failed`; the others stand. Raises TraceError, or ConfigError when there is nothing to
+    run or every run has failed.
     """
     trace = source.open()
     requests = [(one.session, one.prompt_tokens, one.prompt_tokens + one.output_tokens) for one in trace]
@@ -138,32 +141,40 @@ def compare(
         {size: _bounds(found, size) for size in sizes},
         _curve(found),
     )
-    jobs = _jobs(comparison, source, longest)
+    jobs = _jobs(comparison, source, longest, Counter(session for session, _, _ in requests))
     outcomes: dict[int, Outcome] = {}
-    with ProcessPoolExecutor(workers or os.cpu_count() or 1) as pool:
+    failed: dict[int, str] = {}
+    # Ctrl-C reaches every process of a terminal: workers just end, and what has not begun is given up.
+    with ProcessPoolExecutor(workers or os.cpu_count(), None, signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
         futures = {pool.submit(run, job, cost): number for number, job in enumerate(jobs)}
         progress(0, len(jobs))
-        for done, future in enumerate(as_completed(futures), 1):
-            number = futures[future]
-            try:
-                outcomes[number] = future.result()
-            except Exception as error:
-                job = jobs[number]
-                comparison.failed.append(f"{job.policy} ({job.question} {job.label}): {error}")
-            progress(done, len(jobs))
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                number = futures[future]
+                try:
+                    outcomes[number] = future.result()
+                except Exception as error:
+                    job = jobs[number]
+                    failed[number] = f"{job.policy} ({job.question} {job.label}): {error or type(error).__name__}"
+                progress(done, len(jobs))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     comparison.outcomes = [outcomes[number] for number in sorted(outcomes)]
+    comparison.failed = [failed[number] for number in sorted(failed)]
+    if not outcomes:
+        raise ConfigError(f"every run has failed, the first one as {comparison.failed[0]}")
     engines = [
         one for one in comparison.of("host") if one.job.device_tokens == comparison.main and one.job.policy in BY_POLICY
     ]
-    if len(engines) > 1:
-        comparison.ranking = rank(engines, [session for session, _, _ in requests])
+    comparison.ranking = rank(engines, [session for session, _, _ in requests])
     return comparison
 
 
 def _sizes(found: Reuse, longest: int, shares: Sequence[float]) -> list[int]:
-    least = int(longest * _LEAST) + 1
-    sizes = {max(int(share * found.unique) * found.unit, least) for share in shares}
-    return sorted(-(-size // found.unit) * found.unit for size in sizes)
+    """In tokens, whole blocks, ascending."""
+    least = -(-int(longest * _LEAST + 1) // found.unit) * found.unit
+    return sorted({max(int(share * found.unique) * found.unit, least) for share in shares})
 
 
 def _bounds(found: Reuse, size: int) -> dict[str, float]:
@@ -175,12 +186,13 @@ def _curve(found: Reuse) -> list[tuple[int, float]]:
     return [(blocks * found.unit, ratio) for blocks, ratio in lru_curve(found).points(_CURVE_POINTS)]
 
 
-def _jobs(comparison: Comparison, source: Source, longest: int) -> list[Job]:
-    """Every run, the long ones first."""
+def _jobs(comparison: Comparison, source: Source, longest: int, turns: Counter[str]) -> list[Job]:
+    """Every run; turns: how many requests each session has."""
     question, main = comparison.question, comparison.main
     ratio = question.host_ratio
     host = int(main * ratio)
-    some = replace(source, share=source.share * min(question.timed_requests / comparison.requests, 1.0))
+    some = source.with_sessions(turns, question.timed_requests)
+    part = min(question.timed_requests / comparison.requests, 1.0)
     engines = {
         engine.policy: question.policies[engine.policy] for engine in ENGINES if engine.policy in question.policies
     }
@@ -194,7 +206,7 @@ def _jobs(comparison: Comparison, source: Source, longest: int) -> list[Job]:
 
     def timed(question: str, label: Any, policy: str, options: dict[str, Any], load: Load) -> None:
         # So many sessions at once must find room, and yet the share of all that is kept be like the main size's.
-        device = max(int(main * some.share / source.share), int(longest * _LEAST) + 1)
+        device = max(int(main * part), int(longest * _LEAST) + 1)
         add(question, label, policy, options, device, int(device * ratio), source=some, load=load)
 
     for policy, options in question.policies.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,10 +42,11 @@ class Job:
 class Outcome:
     """What one job found.
 
-    totals: as of a Replay; served: bool per request of the trace (of the replay's end where it had a clock): whether it
-    was not refused; computed, ttft: per request that was served, in order: tokens prefilled, and seconds to the first
-    token, modelled; device_seconds and the rest: sums over all requests (seconds, FLOPs, byte-seconds,
-    bytes); cpu_seconds: taken by this implementation of the policy, measured, in serial runs.
+    totals: as of a Replay; served: bool per request of the trace: whether it was not refused. Per request that was
+    served, in order: computed, tokens prefilled; ttft, seconds to the first token, modelled; and, in serial runs,
+    loaded, tokens brought up to the device, and loading, the seconds of the ttft that this takes. device_seconds and
+    the rest: sums over all requests (seconds, FLOPs, byte-seconds, bytes); cpu_seconds: taken by this implementation of
+    the policy, measured, in serial runs.
     """
 
     job: Job
@@ -53,13 +55,14 @@ class Outcome:
     computed: npt.NDArray[np.int64]
     ttft: Floats
     premises: list[str]
+    loaded: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    loading: Floats = field(default_factory=lambda: np.zeros(0))
     seconds: float | None = None
     device_flops: float = 0.0
     device_seconds: float = 0.0
     device_byte_seconds: float = 0.0
     host_byte_seconds: float = 0.0
     transfer_bytes: dict[str, int] = field(default_factory=dict)
-    transfer_seconds: float = 0.0
     cpu_seconds: float = 0.0
 
     @property
@@ -75,9 +78,7 @@ def run(job: Job, cost: CostModel) -> Outcome:
         from longturn.lab.replay.timed import replay_timed
 
         return _timed(
-            job,
-            replay_timed(trace, job.policy, job.options, job.device_tokens, job.host_tokens, cost, job.load),
-            cost,
+            job, replay_timed(trace, job.policy, job.options, job.device_tokens, job.host_tokens, cost, job.load)
         )
     if job.router is not None:
         return _serial(
@@ -88,49 +89,56 @@ def run(job: Job, cost: CostModel) -> Outcome:
     return _serial(job, replay_hits(trace, job.policy, job.options, job.device_tokens, job.host_tokens), cost)
 
 
-def _timed(job: Job, replay: Replay, cost: CostModel) -> Outcome:
+def _timed(job: Job, replay: Replay) -> Outcome:
     served = [one for one in replay.served if one.resources is not None and one.ttft is not None]
     resources = [one.resources for one in served if one.resources is not None]
     return Outcome(
         job,
         replay.totals(),
         np.array([not one.rejected for one in replay.served]),
-        np.array([one.logical - sum(one.cached.values()) for one in served]),
-        np.array([one.ttft for one in served]),
+        np.array([one.logical - sum(one.cached.values()) for one in served], dtype=np.int64),
+        np.array([one.ttft for one in served], dtype=np.float64),
         replay.premises,
-        replay.seconds,
-        sum(one.device_flops for one in resources),
-        sum(one.device_seconds for one in resources),
-        sum(one.device_byte_seconds for one in resources),
-        replay.host_byte_seconds,
-        dict(replay.transfer_bytes),
-        sum(cost.transfer_seconds(link, n) for link, n in replay.transfer_bytes.items()),
+        seconds=replay.seconds,
+        device_flops=sum(one.device_flops for one in resources),
+        device_seconds=sum(one.device_seconds for one in resources),
+        device_byte_seconds=sum(one.device_byte_seconds for one in resources),
+        host_byte_seconds=replay.host_byte_seconds,
+        transfer_bytes=dict(replay.transfer_bytes),
     )
 
 
 def _serial(job: Job, replay: Replay, cost: CostModel) -> Outcome:
     """Without a clock: each request alone on the machine, its load from below and then its prefill."""
     served = [one for one in replay.served if not one.rejected]
-    computed, compute, load, flops = [], [], [], 0.0
-    for one in served:
-        start = sum(one.cached.values())
-        spans = [StepSpan(one.logical - start, start, prompt=True)]
-        below = (start - one.cached.get("device", 0)) * cost.shape.token_bytes
-        computed.append(one.logical - start)
-        compute.append(cost.step_seconds(spans) + cost.request_seconds)
-        load.append((below, cost.transfer_seconds("device-host", below) if below else 0.0))
-        flops += cost.flops(spans)
-    n_bytes = sum(below for below, _ in load)
+    starts = [sum(one.cached.values()) for one in served]
+    spans = [StepSpan(one.logical - start, start, True) for one, start in zip(served, starts, strict=True)]
+    prefill = np.array([cost.step_seconds([span]) + cost.request_seconds for span in spans], dtype=np.float64)
+    moved = {
+        "device-host": _tokens(start - one.cached.get("device", 0) for one, start in zip(served, starts, strict=True)),
+        "host-disk": _tokens(one.cached.get("disk", 0) for one in served),
+    }
+    loading, transfers = np.zeros(len(served)), {}
+    for link, tokens in moved.items():
+        if tokens.any():
+            n_bytes = tokens * cost.shape.token_bytes
+            transfers[link] = int(n_bytes.sum())
+            loading += [cost.transfer_seconds(link, n) if n else 0.0 for n in n_bytes.tolist()]
     return Outcome(
         job,
         replay.totals(),
-        np.array([not one.rejected for one in replay.served]),
-        np.array(computed, dtype=np.int64),
-        np.array(compute) + np.array([seconds for _, seconds in load]),
+        np.array([not one.rejected for one in replay.served], dtype=bool),
+        np.array([span.n for span in spans], dtype=np.int64),
+        prefill + loading,
         replay.premises,
-        device_flops=flops,
-        device_seconds=float(sum(compute)),
-        transfer_bytes={"device-host": n_bytes} if n_bytes else {},
-        transfer_seconds=sum(seconds for _, seconds in load),
+        moved["device-host"],
+        loading,
+        device_flops=cost.flops(spans),
+        device_seconds=float(prefill.sum()),
+        transfer_bytes=transfers,
         cpu_seconds=replay.cpu_seconds,
     )
+
+
+def _tokens(counts: Iterable[int]) -> npt.NDArray[np.int64]:
+    return np.fromiter(counts, dtype=np.int64)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from longturn.lab.compare.engines import BY_POLICY
 from longturn.lab.compare.job import Floats, Outcome
@@ -16,11 +17,15 @@ from longturn.lab.compare.job import Floats, Outcome
 SAME_SHARE = 0.02
 _RESAMPLES = 400
 
+Flags = npt.NDArray[np.bool_]
+Number = TypeVar("Number", np.int64, np.float64)
+
 
 @dataclass(frozen=True)
 class Place:
     """One engine's place. ttft: mean seconds to the first token, modelled; behind: share by which it is slower than the
-    best, low and high its 95% interval over sessions; rank: 1 for the best and all that are level with it, and so on.
+    best, low and high its 95% interval over sessions, None where there is only one; rank: 1 for the best and all that
+    are level with it, and so on.
     """
 
     title: str
@@ -28,10 +33,15 @@ class Place:
     ttft: float
     cached_share: float
     behind: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     rank: int
     published: int | None
+
+    @property
+    def interval(self) -> str:
+        """From low to high, for people."""
+        return "-" if self.low is None else f"{self.low:+.1%} to {self.high:+.1%}"
 
 
 @dataclass(frozen=True)
@@ -47,11 +57,13 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Ranking:
-    """places: best first; correlation: Kendall's tau-b with the published order (None where all are level); verdict: in
-    a sentence; matters: whether which policy is taken makes a difference that anybody would feel.
+    """places: best first; requests: that all of them served, over which the means are; correlation: Kendall's tau-b
+    with the published order (None where all are level); matters: whether it makes a difference which policy is taken,
+    one that anybody would feel and that other sessions would not turn; verdict: in a sentence.
     """
 
     places: list[Place]
+    requests: int
     correlation: float | None
     disagreements: list[Disagreement]
     matters: bool
@@ -61,6 +73,7 @@ class Ranking:
         """All of it as JSON values."""
         return {
             "places": [vars(place) for place in self.places],
+            "requests": self.requests,
             "kendall_tau": self.correlation,
             "disagreements": [vars(one) for one in self.disagreements],
             "policy_matters": self.matters,
@@ -68,25 +81,26 @@ class Ranking:
         }
 
 
-def rank(outcomes: Sequence[Outcome], sessions: Sequence[str]) -> Ranking:
+def rank(outcomes: Sequence[Outcome], sessions: Sequence[str]) -> Ranking | None:
     """Rank serial outcomes of different policies on the same requests; sessions: that of each request, in order.
 
-    Means are over the requests that none of them refused.
+    Means are over the requests that none of them refused. None where there are not two policies, or no such request.
     """
-    served = _served_by_all(outcomes)
+    if len(outcomes) < 2 or not (served := np.logical_and.reduce([one.served for one in outcomes])).any():
+        return None
     groups = np.unique(np.asarray(sessions)[served], return_inverse=True)[1]
-    times = {one.job.policy: _aligned(one, served) for one in outcomes}
+    times = {one.job.policy: _common(one, one.ttft, served) for one in outcomes}
     means = {policy: float(values.mean()) for policy, values in times.items()}
-    best = min(means, key=means.__getitem__)
     ordered = sorted(outcomes, key=lambda one: means[one.job.policy])
+    best = ordered[0].job.policy
     places: list[Place] = []
     for outcome in ordered:
         policy = outcome.job.policy
-        behind = means[policy] / means[best] - 1
         low, high = _interval(times[policy], times[best], groups)
-        # Level with the one before: too little to feel, or no difference that sessions drawn anew would not turn.
-        level = bool(places) and (
-            _level(means[policy], means[places[-1].policy]) or (places[-1].rank == 1 and low <= 0.0)
+        first = next((place for place in places if place.rank == places[-1].rank), None)
+        # Level with the first of those before: too little to feel, or nothing that sessions drawn anew would not turn.
+        level = first is not None and (
+            means[policy] <= first.ttft * (1 + SAME_SHARE) or (first.rank == 1 and low is not None and low <= 0.0)
         )
         engine = BY_POLICY.get(policy)
         places.append(
@@ -95,59 +109,53 @@ def rank(outcomes: Sequence[Outcome], sessions: Sequence[str]) -> Ranking:
                 policy,
                 means[policy],
                 outcome.cached_share,
-                behind,
+                means[policy] / means[best] - 1,
                 low,
                 high,
-                places[-1].rank if level else len(places) + 1,
+                first.rank if first is not None and level else len(places) + 1,
                 engine.published if engine else None,
             )
         )
     published = [place for place in places if place.published is not None]
-    spread = places[-1].ttft / places[0].ttft - 1
-    matters = spread > SAME_SHARE
     return Ranking(
         places,
+        int(served.sum()),
         _kendall([place.rank for place in published], [place.published or 0 for place in published]),
-        _disagreements(published, {one.job.policy: one for one in outcomes}),
-        matters,
-        _verdict(places, spread, matters),
+        _disagreements(published, {one.job.policy: one for one in outcomes}, served),
+        places[-1].rank > 1,
+        _verdict(places),
     )
 
 
-def _verdict(places: list[Place], spread: float, matters: bool) -> str:
-    if not matters:
-        return (
-            f"The policy does not matter here: the slowest is {spread:.1%} behind the fastest, less than the "
-            f"{SAME_SHARE:.0%} that count as level."
+def _verdict(places: list[Place]) -> str:
+    last = places[-1]
+    if last.rank == 1:
+        why = (
+            f"less than the {SAME_SHARE:.0%} that count as level"
+            if last.behind <= SAME_SHARE
+            else "which other sessions of the same kind could turn"
         )
+        return f"The policy does not matter here: the slowest is {last.behind:.1%} behind the fastest, {why}."
     first = [place.title for place in places if place.rank == 1]
     return (
-        f"{' and '.join(first)} {'is' if len(first) == 1 else 'are'} fastest; the slowest, {places[-1].title}, takes "
-        f"{spread:.0%} longer to the first token on average."
+        f"{' and '.join(first)} {'is' if len(first) == 1 else 'are'} fastest; the slowest, {last.title}, takes "
+        f"{last.behind:.0%} longer to the first token on average."
     )
 
 
-def _served_by_all(outcomes: Sequence[Outcome]) -> Any:
-    masks = [one.served for one in outcomes]
-    return np.logical_and.reduce(masks)
+def _common(outcome: Outcome, values: npt.NDArray[Number], served: Flags) -> npt.NDArray[Number]:
+    """Of values per request that was served, those of the requests in `served`."""
+    return values[served[outcome.served]]
 
 
-def _aligned(outcome: Outcome, served: Any) -> Floats:
-    whole = np.full(len(outcome.served), np.nan)
-    whole[outcome.served] = outcome.ttft
-    aligned: Floats = whole[served]
-    return aligned
+def _interval(mine: Floats, best: Floats, groups: npt.NDArray[np.intp]) -> tuple[float | None, float | None]:
+    """95% of the shares by which `mine` is behind `best` when sessions are drawn anew, with replacement.
 
-
-def _level(one: float, other: float) -> bool:
-    return abs(one - other) <= SAME_SHARE * max(one, other)
-
-
-def _interval(mine: Floats, best: Floats, groups: Any) -> tuple[float, float]:
-    """95% of the shares by which `mine` is behind `best` when sessions are drawn anew, with replacement."""
-    n = int(groups.max()) + 1 if len(groups) else 0
+    groups: the number of each request's session. None where there is one session only.
+    """
+    n = int(groups.max()) + 1
     if n < 2:
-        return (float("nan"), float("nan"))
+        return None, None
     mine_sums, best_sums = np.bincount(groups, mine, n), np.bincount(groups, best, n)
     draws = np.random.default_rng(0).integers(0, n, (_RESAMPLES, n))
     shares = mine_sums[draws].sum(1) / best_sums[draws].sum(1) - 1
@@ -168,37 +176,31 @@ def _kendall(mine: Sequence[int], other: Sequence[int]) -> float | None:
     return agree / scale if scale else None
 
 
-def _disagreements(places: Sequence[Place], outcomes: dict[str, Outcome]) -> list[Disagreement]:
+def _disagreements(places: Sequence[Place], outcomes: dict[str, Outcome], served: Flags) -> list[Disagreement]:
     found = []
     for better, worse in combinations(places, 2):
         assert better.published is not None
         assert worse.published is not None
         if better.rank < worse.rank and better.published > worse.published:
-            found.append(_explained(better, worse, outcomes[better.policy], outcomes[worse.policy]))
+            found.append(_explained(better, worse, outcomes[better.policy], outcomes[worse.policy], served))
     return found
 
 
-def _explained(better: Place, worse: Place, mine: Outcome, other: Outcome) -> Disagreement:
-    """Which part of the time to first token is saved: computing, or moving KV."""
-    saved = {
-        "device compute": other.device_seconds - mine.device_seconds,
-        "transfer": other.transfer_seconds - mine.transfer_seconds,
-    }
+def _explained(better: Place, worse: Place, mine: Outcome, other: Outcome, served: Flags) -> Disagreement:
+    """Which part of the time to first token is saved: computing, or bringing KV up to the device."""
+    loading = [float(_common(one, one.loading, served).sum()) for one in (other, mine)]
+    computing = [float(_common(one, one.ttft - one.loading, served).sum()) for one in (other, mine)]
+    loaded = [int(_common(one, one.loaded, served).sum()) for one in (other, mine)]
+    computed = [int(_common(one, one.computed, served).sum()) for one in (other, mine)]
+    saved = {"device compute": computing[0] - computing[1], "transfer": loading[0] - loading[1]}
     resource = max(saved, key=saved.__getitem__)
-    if resource == "transfer":
-        moved = [sum(one.transfer_bytes.values()) for one in (other, mine)]
-        seconds = (other.transfer_seconds, mine.transfer_seconds)
-        explanation = (
-            f"{worse.title} moves {moved[0] / 1e9:,.1f} GB of KV between tiers in {seconds[0]:,.1f} s, {better.title} "
-            f"{moved[1] / 1e9:,.1f} GB in {seconds[1]:,.1f} s"
-        )
-    else:
-        tokens = [int(one.computed.sum()) for one in (other, mine)]
-        explanation = (
-            f"{worse.title} computes {tokens[0]:,} tokens in {other.device_seconds:,.1f} s, {better.title} "
-            f"{tokens[1]:,} in {mine.device_seconds:,.1f} s"
-        )
-        from_host = mine.totals["by_tier"].get("host", 0) - other.totals["by_tier"].get("host", 0)
-        if from_host > (tokens[0] - tokens[1]) / 2 > 0:
-            explanation += f", with {from_host:,} more from host memory"
+    verb, tokens, seconds = (
+        ("brings up", loaded, loading) if resource == "transfer" else ("computes", computed, computing)
+    )
+    explanation = (
+        f"{worse.title} {verb} {tokens[0]:,} tokens in {seconds[0]:,.1f} s, {better.title} {tokens[1]:,} in "
+        f"{seconds[1]:,.1f} s"
+    )
+    if resource == "device compute" and loaded[1] - loaded[0] > (computed[0] - computed[1]) / 2 > 0:
+        explanation += f", with {loaded[1] - loaded[0]:,} more from below the device"
     return Disagreement(better.title, worse.title, resource, saved[resource], explanation)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import nextafter
 from pathlib import Path
 
 import xxhash
@@ -15,8 +16,8 @@ from longturn.lab.trace import Trace, TraceRequest, open_trace
 class Source:
     """A trace that several processes can open, each for itself.
 
-    share: the share of its sessions that is taken, chosen by a hash of their names; apart: every session is alone, as
-    if nothing were equal between two of them.
+    share: the share of its sessions that is taken, those whose names have the smallest hashes; apart: every session is
+    alone, as if nothing were equal between two of them.
     """
 
     path: Path
@@ -30,13 +31,34 @@ class Source:
         return Part(open_trace(self.path, format=self.format, skip_bad=self.skip_bad), self)
 
     def at_most(self, work: float) -> Source:
-        """The same, but only as large a share of the sessions as is about so much work to replay, in requests.
+        """The same, but only as many sessions as are about so much work to replay, in requests; at least one.
 
         Long prompts and answers count for more, about as much longer as they take.
         """
         trace = self.open()
-        found = sum(1 + len(one.prompt) / 500 + one.output_tokens / trace.unit / 10 for one in trace)
-        return replace(self, share=self.share * min(work / max(found, 1.0), 1.0))
+        found: dict[str, float] = {}
+        for one in trace:
+            takes = 1 + len(one.prompt) / 500 + one.output_tokens / trace.unit / 10
+            found[one.session] = found.get(one.session, 0.0) + takes
+        return self.with_sessions(found, work)
+
+    def with_sessions(self, sizes: Mapping[str, float], most: float) -> Source:
+        """The same with the first of its sessions, by their hashes, until their sizes come to `most`."""
+        taken = 0.0
+        for place, session in sorted((_place(session), session) for session in sizes):
+            if taken >= most:
+                # Just below this one's place, which rounding must not take in.
+                return replace(self, share=nextafter(place / _PLACES, 0.0))
+            taken += sizes[session]
+        return self
+
+
+_PLACES = 2**64
+
+
+def _place(session: str) -> int:
+    """Where a session stands among all, from 0 up to 2**64."""
+    return xxhash.xxh64_intdigest(session.encode())
 
 
 class Part:
@@ -51,7 +73,7 @@ class Part:
         """Those of the whole, and what was left out or changed."""
         source, notes = self._source, list(self._trace.notes)
         if source.share < 1:
-            notes.append(f"a sample of {source.share:.1%} of the sessions")
+            notes.append(f"a sample of about {source.share:.1%} of the sessions")
         if source.apart:
             notes.append("sessions are taken as if they shared nothing")
         return notes
@@ -59,5 +81,5 @@ class Part:
     def __iter__(self) -> Iterator[TraceRequest]:
         share, apart = self._source.share, self._source.apart
         for request in self._trace:
-            if share >= 1 or xxhash.xxh64_intdigest(request.session.encode()) < share * 2**64:
+            if share >= 1 or _place(request.session) < share * _PLACES:
                 yield replace(request, salt=f"{request.salt}/{request.session}") if apart else request

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from plotly.graph_objects import Figure
 
 from longturn.lab.compare.engines import BY_POLICY
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from longturn.lab.compare import Comparison
     from longturn.lab.compare.job import Outcome
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
 _MORE = ("#8C564B", "#BCBD22", "#9467BD", "#17BECF", "#AEC7E8", "#FFBB78", "#98DF8A")
 COLOURS = dict(zip(BY_POLICY, _PALETTE, strict=True))
-TIERS = {"device": "#0072B2", "host": "#56B4E9", "storage": "#009E73", "disk": "#009E73", "computed": "#D55E00"}
+TIERS = {"device": "#0072B2", "host": "#56B4E9", "disk": "#009E73", "computed": "#D55E00"}
 
 
 def title(policy: str) -> str:
@@ -143,8 +142,6 @@ def _colour(policy: str) -> str:
 
 
 def _figure(x: str, y: str) -> Any:
-    from plotly.graph_objects import Figure
-
     figure = Figure()
     figure.update_layout(
         template="plotly_white",

@@ -9,13 +9,14 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plotly.graph_objects import Figure
+from plotly.offline import get_plotlyjs
+
 from longturn.errors import ConfigError
 from longturn.lab.compare.ranking import SAME_SHARE
 from longturn.lab.report import charts, tables
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
     from longturn.lab.compare import Comparison
     from longturn.lab.compare.ranking import Ranking
 
@@ -36,10 +37,13 @@ def write_report(found: Comparison, path: Path) -> None:
     page = "".join(_page(found))
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".html")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(page)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(
             f"the report cannot be written to {path}: give a file in a folder that is there ({error})"
@@ -47,8 +51,6 @@ def write_report(found: Comparison, path: Path) -> None:
 
 
 def _page(found: Comparison) -> Iterator[str]:
-    from plotly.offline import get_plotlyjs
-
     yield f"<!doctype html><html lang=en><meta charset=utf-8><title>Cache policies on {escape(found.trace)}</title>"
     yield f"<meta name=viewport content='width=device-width'><style>{STYLE}</style><script>{get_plotlyjs()}</script>"
     yield f"<h1>Cache policies on {escape(found.trace)}</h1><p class=facts>{found.requests:,} requests with "
@@ -97,9 +99,11 @@ def _sections(found: Comparison) -> Iterator[str]:
 def _ranking(found: Comparison, ranking: Ranking) -> Iterator[str]:
     note = (
         "By the mean time to the first token, modelled, of requests served one at a time with "
-        f"{found.main:,} tokens on the device and host memory beside it. Engines within {SAME_SHARE:.0%} of the one "
-        "before them are level."
+        f"{found.main:,} tokens on the device and host memory beside it. Engines within {SAME_SHARE:.0%} of the first "
+        "of those before them are level, and so are those that other sessions could put before the fastest."
     )
+    if ranking.requests < found.requests:
+        note += f" Over the {ranking.requests:,} of {found.requests:,} requests that none of them refused."
     if ranking.correlation is not None:
         note += f" Agreement with the published order, Kendall's tau: {ranking.correlation:+.2f}."
     yield _section("The ranking that these numbers give", note, tables.ranking_table(ranking))

@@ -33,7 +33,7 @@ def ranking_table(ranking: Ranking) -> str:
                 place.published or "-",
                 f"{place.ttft:.4f} s",
                 f"{place.behind:.1%}",
-                f"{place.low:.1%} to {place.high:.1%}",
+                place.interval,
                 f"{place.cached_share:.1%}",
             )
             for place in ranking.places
