@@ -7,6 +7,7 @@ import typer
 from longturn.cli.lab.bound import bound as bound_command
 from longturn.cli.lab.calibrate import calibrate as calibrate_command
 from longturn.cli.lab.compare import compare as compare_command
+from longturn.cli.lab.context import context as context_command
 from longturn.cli.lab.curve import curve as curve_command
 from longturn.cli.lab.generate import generate as generate_command
 from longturn.cli.lab.live import live as live_command
@@ -25,5 +26,6 @@ for command in (
     bound_command,
     live_command,
     calibrate_command,
+    context_command,
 ):
     lab.command()(command)

@@ -26,28 +26,41 @@ CHARACTERS_PER_TOKEN = 2.8
 """Of tool results, code and prose in coding sessions, against the provider's own counts."""
 
 
-class _Part(msgspec.Struct):
+class Part(msgspec.Struct):
+    """One part: its kind, length in characters and opaque ids. call: what a result answers; file: what a call names."""
+
     kind: str
     chars: Annotated[int, Meta(ge=0, le=2**31)] = 0
     id: str | None = None
+    tool: str | None = None
+    call: str | None = None
+    file: str | None = None
+    error: bool = False
 
 
-class _Entry(msgspec.Struct):
+class Entry(msgspec.Struct, rename={"meta": "isMeta", "summary": "isCompactSummary"}):
+    """One entry. meta: written by the program in the user's name; summary: what a compaction left."""
+
     t: datetime
     role: Literal["user", "assistant", "system"]
-    parts: list[_Part] = []
+    parts: list[Part] = []
     request: str | None = None
+    model: str | None = None
     usage: Usage | None = None
     event: str | None = None
+    meta: bool = False
+    summary: bool = False
 
     def __post_init__(self) -> None:
         if self.role == "assistant" and self.request is None:
             raise ValueError("an assistant entry names the `request` that it answers")
 
 
-class _Session(msgspec.Struct):
+class Session(msgspec.Struct):
+    """One line of the file."""
+
     session: str
-    entries: list[_Entry]
+    entries: list[Entry]
 
 
 class Structure(FileTrace):
@@ -61,7 +74,7 @@ class Structure(FileTrace):
         ]
         super().__init__(file, unit=1, notes=notes, skip_bad=skip_bad)
         self._shared_heads = shared_heads
-        self._decode = msgspec.json.Decoder(_Session).decode
+        self._decode = msgspec.json.Decoder(Session).decode
 
     def __iter__(self) -> Iterator[TraceRequest]:
         requests: list[TraceRequest] = []
@@ -72,7 +85,7 @@ class Structure(FileTrace):
         for request in requests:
             yield replace(request, time=request.time - start)
 
-    def _requests(self, session: _Session, where: str) -> Iterator[TraceRequest]:
+    def _requests(self, session: Session, where: str) -> Iterator[TraceRequest]:
         calls: deque[Call] = deque()
         transcript = Transcript(session.session, calls, shared_head=self._shared_heads)
         for place, entry in enumerate(session.entries, start=1):
@@ -96,7 +109,7 @@ class Structure(FileTrace):
         return finished(calls)
 
 
-def _content(part: _Part, place: str) -> Blocks:
+def _content(part: Part, place: str) -> Blocks:
     """The part's tokens. Without an id it is like no other."""
     if part.kind == "image":
         return opaque(part.id or place, IMAGE_TOKENS)
