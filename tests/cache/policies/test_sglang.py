@@ -102,19 +102,23 @@ def test_the_dead_end_of_a_cut_node_outlives_newer_ones() -> None:
 
 
 def test_an_answer_can_go_without_its_prompt() -> None:
-    for classic, left in ((False, 40), (True, 0)):
-        cache = cache_of(122, classic)
-        turn(cache, text(40, 1), text(41, 2))
-        turn(cache, text(50, 3))
-        assert found(cache, text(40, 1) + text(41, 2)) == left
+    cache = cache_of(122)
+    turn(cache, text(40, 1), text(41, 2))
+    turn(cache, text(50, 3))
+    assert found(cache, text(40, 1) + text(41, 2)) == 40
 
 
-def test_prompts_are_worth_more_than_answers_by_priority() -> None:
-    for eviction, left in (("lru", [0, 70]), ("priority", [30, 30])):
-        cache = cache_of(150, eviction=eviction)
+def test_prompts_are_worth_more_than_answers_by_priority_but_to_the_classic_engine() -> None:
+    for eviction, classic, left in (
+        ("lru", False, [0, 70]),
+        ("priority", False, [30, 30]),
+        ("lru", True, [0, 30]),
+        ("priority", True, [0, 30]),
+    ):
+        cache = cache_of(130, classic, eviction=eviction)
         turn(cache, text(30, 1), [7, 7])
         turn(cache, text(30, 2), text(41, 3))
-        turn(cache, text(80, 4))
+        turn(cache, text(35, 4))
         assert [found(cache, text(30, 1)), found(cache, text(30, 2) + text(40, 3))] == left
 
 
@@ -188,18 +192,19 @@ def test_who_computes_the_same_moves_to_the_slots_of_the_first() -> None:
 def test_a_decoding_step_makes_room_for_a_page_each_time() -> None:
     cache = cache_of(256, page_size=16)
     turn(cache, text(128, 1))
-    one = begin(cache, text(96, 2))
-    # The prompt's step asked for a page more than it takes: just enough is left.
-    assert cache.extend(one, 96)
-    assert found(cache, text(128, 1)) == 128
-    cache.commit(one, array(text(96, 2)))
-    assert cache.extend(one, 97)
-    assert found(cache, text(128, 1)) == 128
-    cache.commit(one, array(text(97, 2)))
-    # The second one has its slot, and still wants 16 that are free.
-    two = begin(cache, text(8, 3))
-    assert cache.extend(two, 8)
+    one = begin(cache, text(112, 2))
+    # The prompt's step asked for a page more than it takes: just that is left, and taken.
+    for length in (112, 113):
+        assert cache.extend(one, length)
+        assert found(cache, text(128, 1)) == 128
+    # The next token has its slot, and still a page must be free.
+    assert cache.extend(one, 114)
     assert found(cache, text(128, 1)) == 0
+    two = cache_of(256, page_size=16)
+    turn(two, text(128, 1))
+    # One token more, and the prompt's step does not find its page.
+    assert two.extend(begin(two, text(113, 2)), 113)
+    assert found(two, text(128, 1)) == 0
 
 
 def test_requests_that_cannot_fit_are_refused() -> None:

@@ -352,6 +352,34 @@ def test_a_fetch_continues_only_what_has_a_copy() -> None:
     assert fetched(cache, [*text(90, 1), 9]) == 0
     turn(cache, [*text(60, 1), 5])
     assert fetched(cache, [*text(90, 1), 9]) == 30
+    # Nothing holds it any more.
+    cache.clear("device")
+    cache.clear("host")
+    assert cache.state().tiers[1].used == 0
+
+
+def test_the_classic_engine_looks_behind_the_deepest_copy_wherever_the_match_ends() -> None:
+    for classic in (False, True):
+        cache = cache_of(
+            402, 500, classic, write_policy="write_through_selective", storage="unlimited", prefetch_threshold=20
+        )
+        known, between, behind = text(30, 1), text(10, 2), text(30, 3)
+        turn(cache, known + behind)
+        turn(cache, [*known, *behind, 5])
+        cache.clear("device")
+        cache.clear("host")
+        for end in ([], [5], between):
+            turn(cache, known + end)
+        # The match ends at what has no copy.
+        assert found(cache, known + between) == (40, 0)
+        fetch = cache.prefetch(cache.lookup(array([*known, *between, *behind, 9])))
+        assert (fetch is not None) == classic
+        if fetch is not None:
+            # What it brings continues that copy, and is of no use to the request.
+            cache.landed(fetch, len(fetch.keys))
+            cache.check_integrity()
+            assert found(cache, known + behind) == (30, 0)
+            assert cache.lookup(array([*known, *behind, 9])).disk == 30
 
 
 def test_a_fetch_that_is_cut_short_brings_what_came() -> None:
