@@ -31,12 +31,14 @@ BETWEEN = b"\n"
 class Rendered:
     """A request's tools and messages, and as canonical JSON.
 
-    tools: definitions, sorted by name; messages: as providers' clients take them; segments: one line of JSON of the
-    tools and of each message. Within an epoch the segments of a request begin with those of the request before it.
+    tools: definitions, sorted by name; messages: as providers' clients take them; numbers: of the entry in the history
+    that each message comes from; segments: one line of JSON of the tools and of each message. Within an epoch the
+    segments of a request begin with those of the request before it.
     """
 
     tools: list[dict[str, Any]]
     messages: list[dict[str, Any]]
+    numbers: list[int]
     segments: list[bytes]
     items: int
     """How many of the view's items these are."""
@@ -61,14 +63,16 @@ def render(view: View) -> Rendered:
     before = view.rendered
     if before is None:
         tools = [definition for item in view.items if item.kind == "tools" for definition in _tools(view, item)]
-        before = Rendered(tools, [], [_segment(tools)], sum(item.kind == "tools" for item in view.items))
+        before = Rendered(tools, [], [], [_segment(tools)], sum(item.kind == "tools" for item in view.items))
     messages = list(before.messages)
+    numbers = list(before.numbers)
     segments = list(before.segments)
     for (seq, role, _), group in groupby(view.items[before.items :], key=_message):
         for message in _messages(view, seq, role, list(group)):
             messages.append(message)
+            numbers.append(seq)
             segments.append(_segment(message))
-    view.rendered = Rendered(before.tools, messages, segments, len(view.items))
+    view.rendered = Rendered(before.tools, messages, numbers, segments, len(view.items))
     return view.rendered
 
 
