@@ -90,6 +90,11 @@ class Comparison:
             *dict.fromkeys(said),
         ]
 
+    def premises_of(self, question: str) -> list[str]:
+        """What else holds for all answers to one question."""
+        said = [one.premises for one in self.of(question)]
+        return [premise for premise in (said or [[]])[0] if all(premise in other for other in said)]
+
     def to_json(self) -> dict[str, Any]:
         """All figures as JSON values."""
         return {

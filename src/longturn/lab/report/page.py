@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from longturn.lab.compare import Comparison
     from longturn.lab.compare.ranking import Ranking
 
+# Nothing is loaded from anywhere, whatever the charts' library would like.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 1080px; margin: 2rem auto;
        padding: 0 1rem }
@@ -52,7 +54,9 @@ def write_report(found: Comparison, path: Path) -> None:
 
 def _page(found: Comparison) -> Iterator[str]:
     yield f"<!doctype html><html lang=en><meta charset=utf-8><title>Cache policies on {escape(found.trace)}</title>"
-    yield f"<meta name=viewport content='width=device-width'><style>{STYLE}</style><script>{get_plotlyjs()}</script>"
+    yield f'<meta http-equiv=Content-Security-Policy content="{POLICY}">'
+    yield '<meta name=viewport content="width=device-width">'
+    yield f"<style>{STYLE}</style><script>{get_plotlyjs()}</script>"
     yield f"<h1>Cache policies on {escape(found.trace)}</h1><p class=facts>{found.requests:,} requests with "
     yield f"{found.logical:,} prompt tokens, {found.different:,} of them different. "
     yield f"Times: {escape(found.cost.provenance)}.</p>"
@@ -87,7 +91,7 @@ def _sections(found: Comparison) -> Iterator[str]:
     for question, axis in (("concurrency", "sessions at a time"), ("think", "times the recorded think time")):
         if found.of(question):
             chart = charts.sensitivity(found, question, axis)
-            note = "Solid: median; dotted: 95th percentile."
+            note = "Solid: median; dotted: 95th percentile. On a virtual clock: " + _premises(found, question)
             yield _section(f"Sensitivity to {axis}", note, _chart(chart), _more("table", tables.loads(found, question)))
     if found.of("sharing"):
         yield _section("What sharing between sessions is worth", "", _chart(charts.grouped(found, "sharing")))
@@ -110,6 +114,11 @@ def _ranking(found: Comparison, ranking: Ranking) -> Iterator[str]:
     if ranking.disagreements:
         title = "Where it disagrees with the published order, and the resource that explains it"
         yield _section(title, "", tables.disagreements(ranking))
+
+
+def _premises(found: Comparison, question: str) -> str:
+    more = [premise for premise in found.premises_of(question) if premise not in found.premises]
+    return "; ".join(more) + "."
 
 
 def _section(title: str, note: str, *parts: str) -> str:
