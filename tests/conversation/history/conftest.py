@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from longturn.conversation.history import History
 from tests.conversation.history.postgres import new_database, postgres_server
 
 
@@ -21,14 +20,3 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "history.db")
     return new_database(request.getfixturevalue("server"))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "history.db"
-
-
-@pytest.fixture
-def history(path: Path) -> Iterator[History]:
-    with History.open(path) as history:
-        yield history

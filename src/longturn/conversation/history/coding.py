@@ -92,7 +92,7 @@ def encode_entry(entry: Entry | Undo) -> tuple[EntryKind, str]:
             return "undone", msgspec.json.encode(_Undone(entry.target)).decode()
 
 
-def decode_entry(seq: int, kind: str, body: str | bytes) -> Entry | Undo:
+def decode_entry(seq: int, kind: str, body: str | bytes | msgspec.Raw) -> Entry | Undo:
     """The inverse of `encode_entry`. Raises ValueError for what is no entry."""
     if kind == "said":
         said = _SAID.decode(body)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import RowMapping, insert, select
+from sqlalchemy import Connection, RowMapping, insert, select
 
 from longturn.conversation.entries import Entry
 from longturn.conversation.history.coding import Undo
@@ -32,7 +32,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Whole:
-    """A conversation from elsewhere, to be taken in as a session of its own. id: wished for, if it is free here."""
+    """A conversation from elsewhere, to be taken in as a session of its own.
+
+    id: wished for, if it is free here; fork: in `branches`, after how many entries one leaves what it is a branch of:
+    its `log` begins there, and its title and model are those of the whole.
+    """
 
     title: str
     log: Sequence[Entry | Undo]
@@ -41,6 +45,8 @@ class Whole:
     policy: str | None = None
     created: float = field(default_factory=time.time)
     id: str | None = None
+    fork: int = 0
+    branches: Sequence[Whole] = ()
 
 
 class History:
@@ -68,33 +74,13 @@ class History:
         return self.add(Whole(title, [], model=model, policy=policy))
 
     def add(self, whole: Whole) -> Session:
-        """A session with all that a conversation from elsewhere holds, in one transaction."""
-        last = max((record.seq for record in whole.log), default=-1)
+        """A session with all that a conversation from elsewhere holds, and one for each branch, in one transaction."""
+        if whole.id is not None:
+            with self._database.reading() as connection:
+                query = select(sessions_table.c.id).where(sessions_table.c.id == whole.id)
+                whole = replace(whole, id=None) if connection.scalar(query) else whole
         with self._database.writing() as connection:
-            taken = whole.id is not None and connection.scalar(
-                select(sessions_table.c.id).where(sessions_table.c.id == whole.id)
-            )
-            info = SessionInfo(
-                id=uuid.uuid4().hex if taken or whole.id is None else whole.id,
-                title=whole.title,
-                model=whole.model,
-                policy=whole.policy,
-                created=whole.created,
-                updated=time.time(),
-                parent=None,
-                fork=None,
-                entries=last + 1,
-            )
-            connection.execute(insert(sessions_table), asdict(info))
-            if whole.log:
-                connection.execute(insert(entries_table), [entry_row(info.id, record) for record in whole.log])
-            if whole.requests:
-                rows = [
-                    request_row(info.id, made.entries, replace(made.line, session=info.id), made.sent)
-                    for made in whole.requests
-                ]
-                connection.execute(insert(requests_table), rows)
-        return Session(self._database, info)
+            return Session(self._database, _add(connection, whole, None))
 
     def session(self, name: str) -> Session:
         """The session of that id, or of the only id that begins so. Raises HistoryError for none and for several."""
@@ -125,6 +111,32 @@ class History:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _add(connection: Connection, whole: Whole, parent: SessionInfo | None) -> SessionInfo:
+    info = SessionInfo(
+        id=whole.id or uuid.uuid4().hex,
+        title=whole.title,
+        model=whole.model,
+        policy=whole.policy,
+        created=whole.created,
+        updated=time.time(),
+        parent=None,
+        fork=None,
+        entries=max((record.seq + 1 for record in whole.log), default=whole.fork),
+    )
+    if parent is not None:
+        info = replace(info, title=parent.title, model=parent.model, parent=parent.id, fork=whole.fork)
+    connection.execute(insert(sessions_table), asdict(info))
+    if whole.log:
+        connection.execute(insert(entries_table), [entry_row(info.id, record) for record in whole.log])
+    if whole.requests:
+        lines = [(made.entries, replace(made.line, session=info.id), made.sent) for made in whole.requests]
+        rows = [request_row(info.id, entries, line, sent) for entries, line, sent in lines]
+        connection.execute(insert(requests_table), rows)
+    for branch in whole.branches:
+        _add(connection, branch, info)
+    return info
 
 
 def _info(row: RowMapping) -> SessionInfo:

@@ -175,7 +175,7 @@ class Session:
             try:
                 if checksum(row["body"]) != row["checksum"]:
                     raise ValueError("it is not as it was written")
-                found.append(decode_request(number, row["session"], row["body"]))
+                found.append(decode_request(number, row["session"], row["entries"], row["body"]))
             except (ValueError, RecursionError, TypeError) as error:
                 self._warn(f"request row {row['id']} is left out: {error}")
         return found
