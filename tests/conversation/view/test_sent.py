@@ -46,7 +46,8 @@ def test_all_requests_come_back(history: History, path: Path) -> None:
     assert [sent(again, number) for number in range(1, 5)] == bodies
     assert [sent(branch, number) for number in range(1, 4)] == [*bodies[:2], other]
     code = (
-        "import sys; from longturn.conversation.history import History; from longturn.conversation.view.sent import sent\n"
+        "import sys; from longturn.conversation.history import History\n"
+        "from longturn.conversation.view.sent import sent\n"
         "sys.stdout.buffer.write(sent(History.open(sys.argv[1]).session(sys.argv[2]), 3))"
     )
     assert subprocess.check_output([sys.executable, "-c", code, path, session.id]) == bodies[2]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from longturn.conversation.importing.claude_log import Usage
 from longturn.conversation.item import Kind
 from longturn.errors import TraceError
 from longturn.lab.trace import open_trace
-from longturn.lab.trace.claude_code import Usage
 from longturn.lab.trace.structure import Entry, Part, Session, Structure
 
 KINDS: dict[str, Kind] = {"text": "text", "thinking": "reasoning", "tool_use": "call", "tool_result": "result"}

@@ -1,128 +1,28 @@
-"""Sessions as `opencode export` writes them: one JSON object with the session's messages and their parts.
-
-What the model sees of them follows opencode 1.18 (`session/message-v2.ts`, `session/compaction.ts`): each step of an
-assistant message is one call; a finished summary takes the place of what is before it, except for a tail of messages;
-pruned tool results are replaced from the time of pruning on. Exports made with --sanitize hold marks instead of text.
-"""
+"""Sessions as `opencode export` writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
+from longturn.conversation.importing.opencode_export import (
+    INTERRUPTED,
+    SUMMARY_REQUEST,
+    Export,
+    ExportedMessage,
+    ExportedPart,
+    State,
+    Tokens,
+)
 from longturn.lab.trace.files import FileTrace, TraceFile
 from longturn.lab.trace.form import NO_BLOCKS, Blocks, TraceRequest
 from longturn.lab.trace.heads import head, head_note
 from longturn.lab.trace.text import IMAGE_TOKENS, TEXT_NOTE, Texts, Tokenize, opaque
 
-Count = Annotated[int, Meta(ge=0)]
-Milliseconds = Annotated[float, Meta(ge=0)]
-
 CLEARED = "[Old tool result content cleared]"
-INTERRUPTED = "[Tool execution was interrupted]"
-SUMMARY_REQUEST = "What did we do so far?"
 REDACTED = b"[redacted:"
-
-
-class _Cache(msgspec.Struct):
-    read: Count = 0
-    write: Count = 0
-
-
-class _Tokens(msgspec.Struct):
-    """As opencode keeps them: input excludes what was read from or written to the cache, output excludes reasoning."""
-
-    input: Count = 0
-    output: Count = 0
-    reasoning: Count = 0
-    cache: _Cache = msgspec.field(default_factory=_Cache)
-
-
-class _Times(msgspec.Struct):
-    created: Milliseconds = 0.0
-    completed: Milliseconds | None = None
-    start: Milliseconds | None = None
-    end: Milliseconds | None = None
-    compacted: Milliseconds | None = None
-
-
-class _Info(msgspec.Struct):
-    id: str
-    role: str
-    time: _Times
-    parent: str | None = msgspec.field(default=None, name="parentID")
-    summary: Any = None
-    error: dict[str, Any] | None = None
-    finish: str | None = None
-    tokens: _Tokens = msgspec.field(default_factory=_Tokens)
-
-
-class _State(msgspec.Struct):
-    status: str
-    input: Any = None
-    output: str = ""
-    error: str = ""
-    time: _Times = msgspec.field(default_factory=_Times)
-    attachments: list[dict[str, Any]] = []
-
-
-class _Part(msgspec.Struct):
-    type: str
-    id: str = ""
-    text: str = ""
-    ignored: bool = False
-    tool: str = ""
-    mime: str = ""
-    state: _State | None = None
-    tokens: _Tokens | None = None
-    tail_start_id: str | None = None
-
-
-class _Message(msgspec.Struct):
-    info: _Info
-    parts: list[_Part]
-
-    @property
-    def compaction(self) -> _Part | None:
-        """The part that asks for a summary, in a user message."""
-        return next((part for part in self.parts if part.type == "compaction"), None)
-
-    @property
-    def is_summary(self) -> bool:
-        """Whether this is an answer that sums up what was before; a user message's `summary` is something else."""
-        return self.info.role == "assistant" and self.info.summary is True
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether later calls see it: failed answers they do not, unless the user stopped one that had begun."""
-        error = self.info.error
-        return error is None or (error.get("name") == "MessageAbortedError" and any(part.text for part in self.parts))
-
-    def steps(self) -> Iterator[tuple[list[_Part], _Tokens]]:
-        """The calls that made up an answer: what each said, and its token counts."""
-        said: list[_Part] = []
-        counted = False
-        for part in self.parts:
-            if part.type == "step-finish":
-                yield said, part.tokens or self.info.tokens
-                said, counted = [], True
-            elif part.type in ("text", "reasoning", "tool"):
-                said.append(part)
-        if said and not counted:
-            yield said, self.info.tokens
-
-
-class _Session(msgspec.Struct):
-    id: str
-
-
-class _Export(msgspec.Struct):
-    info: _Session
-    messages: list[_Message]
 
 
 class OpenCode(FileTrace):
@@ -147,14 +47,14 @@ class OpenCode(FileTrace):
         self._shared_heads = shared_heads
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        export = self.file.decoded(msgspec.json.Decoder(_Export))
+        export = self.file.decoded(msgspec.json.Decoder(Export))
         yield from _Reading(export, self._texts, self._shared_heads).requests()
 
 
 class _Reading:
     """One way through an export."""
 
-    def __init__(self, export: _Export, texts: Texts, shared_heads: bool) -> None:
+    def __init__(self, export: Export, texts: Texts, shared_heads: bool) -> None:
         self._session, self._messages = export.info.id, export.messages
         self._texts, self._shared_heads = texts, shared_heads
         self._redacted = REDACTED in msgspec.json.encode(export)
@@ -186,9 +86,9 @@ class _Reading:
                 )
                 end = _end(said) or message.info.time.completed or now
 
-    def _prompt(self, place: int, step: int, tokens: _Tokens, now: float) -> Blocks:
+    def _prompt(self, place: int, step: int, tokens: Tokens, now: float) -> Blocks:
         message = self._messages[place]
-        reported = tokens.input + tokens.cache.read + tokens.cache.write
+        reported = tokens.prompt
         pieces = [(seen.info.id, self._rendered(seen, now)) for seen in view(self._messages[:place])]
         if message.is_summary:  # asked for in words of its own, with the history as one text: it shares nothing
             length = reported or sum(len(blocks) for _, blocks in pieces)
@@ -206,12 +106,12 @@ class _Reading:
             self._unseen[key] = Blocks.join(self._unseen.get(key, NO_BLOCKS), known[-1])
         return Blocks.join(self._head, *known, opening)
 
-    def _rendered(self, message: _Message, now: float) -> Blocks:
+    def _rendered(self, message: ExportedMessage, now: float) -> Blocks:
         if message.info.role == "assistant":
             return self._steps(message, now)
         return self._texts.message(message.info.role, *(self._said(part) for part in message.parts))
 
-    def _steps(self, message: _Message, now: float, most: int | None = None) -> Blocks:
+    def _steps(self, message: ExportedMessage, now: float, most: int | None = None) -> Blocks:
         """What an answer and the results of its tools look like to calls at time `now`; only its first `most` steps."""
         blocks: list[Blocks] = []
         for said, _ in islice(message.steps(), most):
@@ -219,7 +119,7 @@ class _Reading:
             blocks += [self._result(part.state, now) for part in said if part.state is not None]
         return Blocks.join(*blocks)
 
-    def _said(self, part: _Part) -> Blocks:
+    def _said(self, part: ExportedPart) -> Blocks:
         if part.type in ("text", "reasoning"):
             return NO_BLOCKS if part.ignored else self._texts.blocks(part.text)
         if part.type == "tool" and part.state is not None:
@@ -230,20 +130,16 @@ class _Reading:
             return opaque(part.id, IMAGE_TOKENS)
         return NO_BLOCKS
 
-    def _result(self, state: _State, now: float) -> Blocks:
+    def _result(self, state: State, now: float) -> Blocks:
         pruned = state.time.compacted is not None and state.time.compacted <= now
         text = {"completed": CLEARED if pruned else state.output, "error": state.error}.get(state.status, INTERRUPTED)
         media = [] if pruned else [opaque(str(attached.get("id")), IMAGE_TOKENS) for attached in state.attachments]
         return self._texts.message("tool", self._texts.blocks(text), *media)
 
 
-def view(messages: list[_Message]) -> list[_Message]:
+def view(messages: list[ExportedMessage]) -> list[ExportedMessage]:
     """The messages that the next call sees: all after the newest finished summary, before them its tail and itself."""
-    done = {
-        message.info.parent: place
-        for place, message in enumerate(messages)
-        if message.is_summary and message.info.finish and not message.info.error
-    }
+    done = {message.info.parent: place for place, message in enumerate(messages) if message.is_finished_summary}
     asked = [place for place, message in enumerate(messages) if message.compaction and message.info.id in done]
     if asked:
         ask, summary = asked[-1], done[messages[asked[-1]].info.id]
@@ -254,7 +150,7 @@ def view(messages: list[_Message]) -> list[_Message]:
     return [message for message in messages if message.is_sent]
 
 
-def _end(said: list[_Part]) -> float | None:
+def _end(said: list[ExportedPart]) -> float | None:
     """When an answer was complete: its first tool began."""
     starts = [part.state.time.start for part in said if part.state is not None and part.state.time.start is not None]
     return min(starts, default=None)

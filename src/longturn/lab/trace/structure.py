@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from longturn.lab.trace.claude_code import Usage
+from longturn.conversation.importing.claude_log import Usage
 from longturn.lab.trace.files import FileTrace, TraceFile
 from longturn.lab.trace.form import Blocks, TraceRequest
 from longturn.lab.trace.heads import head_note
