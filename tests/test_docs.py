@@ -36,6 +36,10 @@ def test_every_command_is_documented() -> None:
 
     text = (ROOT / "docs" / "commands.md").read_text()
     names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        commands = group.typer_instance.registered_commands
+        names += [f"{group.typer_instance.info.name} {c.name or c.callback.__name__}" for c in commands if c.callback]
     assert names
     assert [name for name in names if f"<!-- generated: help {name} -->" not in text] == []
 
