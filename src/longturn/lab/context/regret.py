@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from longturn.conversation.item import Item
 
@@ -11,53 +12,73 @@ READS = frozenset({"read", "view", "notebookread", "read_file"})
 EDITS = frozenset({"edit", "multiedit", "write", "notebookedit", "edit_file", "write_file"})
 ACKNOWLEDGEMENT = 100
 """A result of fewer tokens is no content that anyone would look up again."""
+TOKENS_A_LINE = 12
+"""Of a file as agents read it, with line numbers: how many lines a result can have had."""
+
+
+class _Read(NamedTuple):
+    """What one read gave of a file: lines `first` up to `stop`."""
+
+    content: str
+    first: int
+    stop: int
+    tokens: int
 
 
 @dataclass(slots=True)
 class Regret:
     """Of one session, in tokens.
 
-    content: results whose very content had been there and was not sent whole any more; file: reads of a file of which
-    an earlier read had been there and nothing was sent whole any more; blind: latest reads of files that were edited
-    while nothing of them was sent whole.
+    content: results whose very content had been there and was not sent whole any more; file: the part of other reads
+    whose lines of that file had been there and were not sent any more; blind: latest reads of files that were edited
+    while no read of them was sent whole.
     """
 
     content: int = 0
     file: int = 0
     blind: int = 0
     _been: set[str] = field(default_factory=set)
-    _files: dict[str, int] = field(default_factory=dict)
+    _reads: dict[str, list[_Read]] = field(default_factory=dict)
     _whole: set[str] = field(default_factory=set)
-    _whole_files: set[str] = field(default_factory=set)
 
     def view(self, items: Iterable[Item]) -> None:
         """The view is this now."""
         self._whole.clear()
-        self._whole_files.clear()
         self.sent(items)
 
     def sent(self, items: Iterable[Item]) -> None:
         """The view got these too."""
-        for item in items:
-            if item.kind == "result" and item.shape in ("whole", "reference"):
-                self._whole.add(item.content)
-                if item.resource and _of(item, READS):
-                    self._whole_files.add(item.resource)
+        self._whole |= {
+            item.content for item in items if item.kind == "result" and item.shape in ("whole", "reference")
+        }
 
-    def happened(self, item: Item) -> None:
-        """The recorded agent did this, or was told this; the view is still that before."""
-        if item.kind == "call" and item.resource and _of(item, EDITS) and item.resource not in self._whole_files:
-            self.blind += self._files.get(item.resource, 0)
+    def happened(self, item: Item, lines: tuple[int, int] | None = None) -> None:
+        """The recorded agent did this, or was told this; the view is still that before. lines: of a read."""
+        reads = self._reads.get(item.resource or "", [])
+        if (
+            item.kind == "call"
+            and _of(item, EDITS)
+            and reads
+            and not any(read.content in self._whole for read in reads)
+        ):
+            self.blind += reads[-1].tokens
         if item.kind != "result" or item.error or item.whole_tokens < ACKNOWLEDGEMENT:
             return
-        read = item.resource if _of(item, READS) else None
+        read = None
+        if item.resource and lines and _of(item, READS):
+            first, most = lines
+            count = min(most, max(item.whole_tokens // TOKENS_A_LINE, 1))
+            read = _Read(item.content, first, first + count, item.whole_tokens)
         if item.content in self._been and item.content not in self._whole:
             self.content += item.whole_tokens
-        elif read in self._files and read not in self._whole_files:
-            self.file += item.whole_tokens
+        elif read:
+            dropped = {line for old in reads if old.content not in self._whole for line in range(old.first, old.stop)}
+            there = {line for old in reads if old.content in self._whole for line in range(old.first, old.stop)}
+            again = (dropped - there).intersection(range(read.first, read.stop))
+            self.file += read.tokens * len(again) // (read.stop - read.first)
         self._been.add(item.content)
-        if read:
-            self._files[read] = item.whole_tokens
+        if item.resource and read:
+            self._reads.setdefault(item.resource, []).append(read)
 
 
 def _of(item: Item, tools: frozenset[str]) -> bool:

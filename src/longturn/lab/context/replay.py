@@ -21,7 +21,7 @@ from longturn.lab.context.rates import Fitted
 from longturn.lab.context.reasoning import as_sent
 from longturn.lab.context.regret import Regret
 from longturn.lab.context.serving import Serving
-from longturn.lab.context.sessions import Call, Recorded
+from longturn.lab.context.sessions import Call, Piece, Recorded
 from longturn.ledger import TokenUse
 
 RECORDED = "recorded"
@@ -88,14 +88,13 @@ class Replay:
         if self._policy is None:
             self._as_recorded(talk, call, number)
         else:
-            for _, message in groupby(self._fitted.rates.items(call.before), key=lambda item: item.message):
+            for _, message in groupby(call.before, key=lambda piece: piece.message):
                 self._said(talk, list(message), self._policy)
             self._decide(talk, call, self._policy)
-        answer = self._fitted.rates.items(call.answer)
-        use = self._ask(talk, call, talk.items, sum(item.tokens for item in answer))
+        use = self._ask(talk, call, talk.items, sum(map(self._fitted.rates.tokens, call.answer)))
         self.outcome.over += use.logical > self._window.usable
         self.outcome.largest = max(self.outcome.largest, use.logical)
-        self._add(talk, answer)
+        self._add(talk, call.answer)
         talk.reported = use.logical + use.output
 
     def _as_recorded(self, talk: _Talk, call: Call, number: int) -> None:
@@ -105,19 +104,17 @@ class Replay:
             talk.items, talk.head = [*fixed, *self._fitted.rates.items(call.summary)], len(fixed)
             talk.regret.view(talk.items)
             self._began("recorded compaction", 1)
-        self._add(talk, self._fitted.rates.items(call.before))
+        self._add(talk, call.before)
 
-    def _said(self, talk: _Talk, said: list[Item], policy: ContextPolicy) -> None:
+    def _said(self, talk: _Talk, pieces: Sequence[Piece], policy: ContextPolicy) -> None:
+        said = self._fitted.rates.items(pieces)
         edits = policy.born(talk.items, said, self._window)
         new = said
         for edit in edits:
             new = edit.apply(new)
         self.outcome.born += len(edits)
         self.outcome.withheld += sum(item.whole_tokens for item in new if item.shape == "preview")
-        for item in said:
-            talk.regret.happened(item)
-        talk.regret.sent(new)
-        talk.items += new
+        self._take(talk, pieces, said, new)
 
     def _decide(self, talk: _Talk, call: Call, policy: ContextPolicy) -> None:
         expected = sum(item.tokens for item in as_sent(talk.items, call.model))
@@ -152,9 +149,14 @@ class Replay:
         self.outcome.spent(use, money, aside is not None)
         return use
 
-    def _add(self, talk: _Talk, new: list[Item]) -> None:
-        for item in new:
-            talk.regret.happened(item)
+    def _add(self, talk: _Talk, pieces: Sequence[Piece]) -> None:
+        said = self._fitted.rates.items(pieces)
+        self._take(talk, pieces, said, said)
+
+    def _take(self, talk: _Talk, pieces: Sequence[Piece], said: Sequence[Item], new: Sequence[Item]) -> None:
+        """`said` happened, and `new` is what is sent of it."""
+        for piece, item in zip(pieces, said, strict=True):
+            talk.regret.happened(item, piece.lines)
         talk.regret.sent(new)
         talk.items += new
 

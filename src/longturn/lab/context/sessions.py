@@ -15,13 +15,19 @@ from longturn.lab.trace import open_trace
 from longturn.lab.trace.structure import Entry, Part, Session, Structure
 
 KINDS: dict[str, Kind] = {"text": "text", "thinking": "reasoning", "tool_use": "call", "tool_result": "result"}
+LINES = 2000
+"""So many a read gives where its call does not say how many."""
 NOT_A_MODEL = "<synthetic>"
 """What the recording program names where it wrote an answer itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part as recorded. chars: 0 for an image; content: equal where the content is; the rest as in `Item`."""
+    """One part as recorded.
+
+    chars: 0 for an image; content: equal where the content is; lines: of a result, from which line on and how many at
+    most it was to have; the rest as in `Item`.
+    """
 
     message: int
     part: int
@@ -33,6 +39,7 @@ class Piece:
     tool: str | None = None
     call: str | None = None
     resource: str | None = None
+    lines: tuple[int, int] | None = None
     synthetic: bool = False
     error: bool = False
 
@@ -169,8 +176,13 @@ class _Reading:
                     tool=asked.tool if asked else None,
                     call=part.call,
                     resource=asked.file if asked else None,
+                    lines=_lines(asked) if asked and kind == "result" else None,
                     synthetic=entry.meta or entry.summary or entry.model == NOT_A_MODEL,
                     error=part.error,
                 )
             )
         return pieces
+
+
+def _lines(asked: Part) -> tuple[int, int]:
+    return max(int(asked.offset or 1), 1), max(int(asked.limit or LINES), 1)

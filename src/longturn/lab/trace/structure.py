@@ -27,7 +27,8 @@ CHARACTERS_PER_TOKEN = 2.8
 
 
 class Part(msgspec.Struct):
-    """One part: its kind, length in characters and opaque ids. call: what a result answers; file: what a call names."""
+    """One part: its kind, length in characters and opaque ids. call: what a result answers; file, offset, limit: what a
+    call names, and from which line on how many are read."""
 
     kind: str
     chars: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -35,6 +36,8 @@ class Part(msgspec.Struct):
     tool: str | None = None
     call: str | None = None
     file: str | None = None
+    offset: float | None = None
+    limit: float | None = None
     error: bool = False
 
 
