@@ -63,6 +63,39 @@ def test_it_serves_and_ends_in_order(tiny_folder: Path, tmp_path: Path):
         assert [line.to_dict() for line in kept.lines()] == [answer["usage"]["longturn"]]
 
 
+def test_it_serves_with_the_policy_of_another_engine(tiny_folder: Path):
+    options = ("--policy", "sglang-hicache:page_size=4", "--host-tokens", "2000")
+    with served(tiny_folder, *options) as (_, url):
+        body = {"model": "tiny", "prompt": "Once upon a time there was a lighthouse. " * 5, "max_tokens": 4}
+        lines = [httpx.post(f"{url}/v1/completions", json=body).json()["usage"]["longturn"] for _ in range(2)]
+        assert lines[0]["cached"] == {}
+        assert lines[1]["cached"]["device"] % 4 == 0
+        state = httpx.get(f"{url}/v1/cache").json()
+        assert (state["policy"], [tier["name"] for tier in state["tiers"]]) == ("sglang-hicache", ["device", "host"])
+        assert httpx.delete(f"{url}/v1/cache/device").json()["freed_tokens"] > 0
+        assert httpx.delete(f"{url}/v1/cache/disk").status_code == 404
+        again = httpx.post(f"{url}/v1/completions", json=body).json()["usage"]["longturn"]
+        assert again["cached"] == {"host": lines[1]["cached"]["device"]}
+        assert 'tier="host"' in httpx.get(f"{url}/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "nope"], "no policy is called 'nope'"),
+        (["--policy", "vllm:block_size=0"], "vllm:block_size is 0: give at least 1"),
+        (["--policy", "vllm", "--page-size", "32"], "page_size is for the policy longturn"),
+        (["--policy", "vllm", "--disk-bytes", "1GiB"], "disk_bytes is for the policy longturn"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_said_at_once(cli: CliRunner, options: list[str], message: str):
+    result = cli.invoke(app, ["serve", "--model", "/nowhere", "--port", "0", *options])
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
 def test_an_address_in_use_is_said_before_anything_is_loaded(cli: CliRunner, tiny_folder: Path):
     with listen("127.0.0.1", 0) as sock:
         sock.listen()

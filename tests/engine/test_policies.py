@@ -5,6 +5,7 @@ Some requests are cancelled, some are preempted, tiers are cleared, and after ev
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from pathlib import Path
@@ -49,10 +50,8 @@ class Talk:
 
     def answered(self, tokens: list[int]) -> None:
         self.asked, self.prompt = None, None
-        try:
+        with contextlib.suppress(StopIteration):
             self.prompt = self.turns.send(tokens)
-        except StopIteration:
-            pass
 
 
 def converse(one: Rig, right: Reference, seed: int, message: int) -> None:
@@ -163,11 +162,18 @@ def test_what_other_policies_do_not_have(tmp_path: Path) -> None:
             options(tmp_path, policy="vllm:block_size=16", **{"page_size": 16, **change})
 
 
-def test_what_is_wrong_with_a_policy_is_said(llama: Path) -> None:
+def test_what_is_wrong_with_a_policy_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:
     for policy, message in (
         ("nope", "no policy is called 'nope'"),
         ("vllm:nope=1", "its options are block_size"),
         ("vllm:block_size=0", "give at least 1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            options(tmp_path, policy=policy)
+
+
+def test_what_the_device_shows_to_be_wrong(llama: Path) -> None:
+    for policy, message in (
         ("vllm:block_size=4096", "less than a block"),
         ("sglang-hicache:storage=unlimited", "storage"),
     ):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from longturn.cache import ORDERS, WRITE_POLICIES
+from longturn.cache.policies.options import split
+from longturn.cache.policies.registry import all_options
 from longturn.errors import ConfigError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -65,13 +67,15 @@ class EngineOptions:
             raise ConfigError("a disk tier needs a folder: name one as disk_dir")
 
     def _check_policy(self) -> None:
-        """What only Longturn's own policy can do must not be asked of another."""
+        """It must be there with its options; what only Longturn's own policy can do must not be asked of another."""
+        name, given = split(self.policy)
+        all_options(name, given)
         defaults = {field.name: field.default for field in fields(self)}
-        for name in ("page_size", "eviction", "write_policy", "disk_bytes", "deterministic"):
-            if getattr(self, name) != defaults[name]:
+        for own in ("page_size", "eviction", "write_policy", "disk_bytes", "deterministic"):
+            if getattr(self, own) != defaults[own]:
                 raise ConfigError(
-                    f"{name} is for the policy longturn: give {self.policy.partition(':')[0]} its own options, as "
-                    "NAME:key=value (`longturn lab policies` lists them)"
+                    f"{own} is for the policy longturn: give {name} its own options, as NAME:key=value "
+                    "(`longturn lab policies` lists them)"
                 )
 
 
