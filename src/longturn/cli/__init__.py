@@ -15,6 +15,7 @@ from longturn.cli.lab import lab as lab_commands
 from longturn.cli.mcp import mcp as mcp_command
 from longturn.cli.models import models as models_command
 from longturn.cli.serve import serve as serve_command
+from longturn.cli.sessions import sessions as sessions_commands
 
 app = typer.Typer(
     cls=Commands,
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 for command in (demo_command, serve_command, chat_command, models_command, doctor_command, mcp_command):
     app.command()(command)
+app.add_typer(sessions_commands)
 app.add_typer(lab_commands)
 
 

@@ -75,12 +75,21 @@ class History:
 
     def add(self, whole: Whole) -> Session:
         """A session with all that a conversation from elsewhere holds, and one for each branch, in one transaction."""
-        if whole.id is not None:
-            with self._database.reading() as connection:
-                query = select(sessions_table.c.id).where(sessions_table.c.id == whole.id)
-                whole = replace(whole, id=None) if connection.scalar(query) else whole
+        return self.add_all([whole])[0]
+
+    def add_all(self, wholes: Sequence[Whole]) -> list[Session]:
+        """The same for several, all in one transaction."""
+        wished = [whole.id for whole in wholes if whole.id is not None]
+        with self._database.reading() as connection:
+            query = select(sessions_table.c.id).where(sessions_table.c.id.in_(wished))
+            taken = set(connection.scalars(query)) if wished else set()
+        sessions = []
         with self._database.writing() as connection:
-            return Session(self._database, _add(connection, whole, None))
+            for whole in wholes:
+                info = _add(connection, replace(whole, id=None) if whole.id in taken else whole, None)
+                taken.add(info.id)
+                sessions.append(Session(self._database, info))
+        return sessions
 
     def session(self, name: str) -> Session:
         """The session of that id, or of the only id that begins so. Raises HistoryError for none and for several."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -106,10 +106,11 @@ class Session:
         self._write(edited, line, sent)
         return edited
 
-    def undo(self, seq: int | None = None) -> Edited:
+    def undo(self, seq: int | None = None, check: Callable[[list[Entry]], object] | None = None) -> Edited:
         """Take back the edits number `seq`, or the latest that were not taken back yet; an undo can be undone too.
 
-        Raises HistoryError where there is nothing to undo.
+        check: is given the entries as they would be then; what it raises prevents the undo (`fold`, where later edits
+        build on these). Raises HistoryError where there is nothing to undo.
         """
         entries = self.entries()
         edits = {entry.seq: entry for entry in entries if isinstance(entry, Edited)}
@@ -122,6 +123,8 @@ class Session:
         if edits[seq].undone:
             raise HistoryError(f"the edits {seq} of session {self.id} are undone already")
         undo = Undo(self._next(), seq)
+        if check is not None:
+            check(_shown([*self._read, undo]))
         self._write(undo, None, None)
         return _undo_as_edit(undo)
 
