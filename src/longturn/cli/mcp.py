@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from longturn.cli.sessions.opening import HistoryOption
 from longturn.errors import ConfigError
 
 
@@ -13,9 +14,7 @@ def mcp(
     session: Annotated[
         str | None, typer.Option(help="Session to remember, by the beginning of its id. Default: the latest.")
     ] = None,
-    history: Annotated[
-        str | None, typer.Option(help="File or postgresql:// URL of the history. Default: in your data folder.")
-    ] = None,
+    history: HistoryOption = None,
 ) -> None:
     """Offer a session's artifacts and history to other agents, as tools over MCP on standard input and output."""
     import anyio

@@ -19,7 +19,7 @@ def export(
     ] = None,
     history: HistoryOption = None,
 ) -> None:
-    """Write a session as JSON lines: itself, its entries, its requests. `longturn sessions import` reads them."""
+    """Write a session as JSON lines, for `longturn sessions import`: itself, its entries, its requests."""
     from longturn.conversation.importing.jsonl import write
 
     with opened(history) as kept:

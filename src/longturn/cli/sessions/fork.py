@@ -17,6 +17,6 @@ def fork(
     ] = None,
     history: HistoryOption = None,
 ) -> None:
-    """Begin a branch that shares what was said before; both go on by themselves. Prints the branch's id."""
+    """Begin a branch that shares what was said before, and print its id."""
     with opened(history) as kept:
         typer.echo(kept.session(session).fork(at).id)

@@ -12,7 +12,8 @@ from longturn.cli.sessions.opening import HistoryOption, opened
 
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Exports of longturn or opencode, or Claude Code logs.", show_default=False)
+        list[Path],
+        typer.Argument(help="Exports of longturn or opencode, or Claude Code logs, plain or gzip.", show_default=False),
     ],
     format: Annotated[
         str | None, typer.Option(help="longturn, opencode or claude-code.", show_default="by the content")
@@ -20,7 +21,7 @@ def import_(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
     history: HistoryOption = None,
 ) -> None:
-    """Take in sessions from files, plain or gzip, each wholly or not at all. Prints the ids that they have here."""
+    """Take in the sessions of files, all or none of each, and print their ids."""
     from longturn.conversation.artifacts.place import artifacts_of
     from longturn.conversation.importing.formats import read_sessions
 

@@ -16,7 +16,7 @@ def undo(
     ] = None,
     history: HistoryOption = None,
 ) -> None:
-    """Take back edits: what they had changed is sent again as it was said. An undo can be undone."""
+    """Take back edits, so that all is sent again as it was said. An undo can be undone."""
     from longturn.conversation.view.fold import fold
 
     with opened(history) as kept:
