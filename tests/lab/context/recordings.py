@@ -11,7 +11,7 @@ from typing import Any
 from longturn.lab.context.rates import Fitted, Rates
 
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)
-MODEL = "claude-opus-4-8"  # at least 1,024 tokens are cached
+MODEL = "claude-sonnet-4-6"  # at least 1,024 tokens are cached
 EVERY = Rates(result=1.0, call=1.0, text=1.0, reasoning=1.0)
 PLAIN = Fitted(EVERY, head=0, after=0, shared=0, static=0, hour_from=None, sessions=1)
 """A character is a token, nothing stands before the first message, entries live five minutes."""
