@@ -7,7 +7,7 @@ import pytest
 from longturn.dialects.openai import parse_chat
 from longturn.errors import RequestError
 from longturn.serve.chat_prompt import chat_text
-from tests.tiny_model import build_tiny_tokenizer
+from tests.tiny_model import CHAT_TEMPLATE, build_tiny_tokenizer
 
 WEATHER = {
     "type": "function",
@@ -56,9 +56,16 @@ def test_tools_are_added_to_the_clients_own_system_message():
     assert text.count("<|im_start|>system") == 1
 
 
-@pytest.mark.parametrize("more", [{}, {"tools": [WEATHER], "tool_choice": "none"}])
-def test_tools_that_are_not_offered_are_not_shown(more: dict):
-    assert "# Tools" not in prompt([{"role": "user", "content": "Hi"}], **more)
+def test_without_tools_nothing_is_said_of_them():
+    assert "# Tools" not in prompt([{"role": "user", "content": "Hi"}])
+
+
+@pytest.mark.parametrize("template", [CHAT_TEMPLATE, "{{ tools | tojson }}{{ messages | tojson }}"])
+def test_forbidding_tools_leaves_the_prompt_as_it_was(template: str):
+    hello = [{"role": "user", "content": "Hi"}]
+    offered = prompt(hello, template, tools=[WEATHER])
+    assert "weather" in offered
+    assert prompt(hello, template, tools=[WEATHER], tool_choice="none") == offered
 
 
 def test_earlier_calls_and_results_stay_in_the_conversation():

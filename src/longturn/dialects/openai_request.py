@@ -176,7 +176,7 @@ class ChatRequest(GenerationRequest):
 
     @property
     def uses_tools(self) -> bool:
-        """Whether the model is shown tools, and its answer is searched for tool calls."""
+        """Whether the model may call tools, so that its answer is searched for calls."""
         return bool(self.tools) and not (self.tool_choice and self.tool_choice.mode == "none")
 
     def sampling(self) -> dict[str, Any]:
@@ -193,8 +193,12 @@ class ChatRequest(GenerationRequest):
         return [message.for_template() for message in self.messages]
 
     def template_tools(self) -> list[dict[str, Any]] | None:
-        """The tools for `apply_chat_template`, or None where none are shown."""
-        return [tool.for_template() for tool in self.tools or ()] if self.uses_tools else None
+        """The tools for `apply_chat_template`, or None where there are none.
+
+        Also where `tool_choice` forbids their use: without them the prompt would begin otherwise, and a conversation
+        that forbids them for one request would find nothing of itself in the cache.
+        """
+        return [tool.for_template() for tool in self.tools or ()] or None
 
 
 class CompletionRequest(GenerationRequest):

@@ -33,7 +33,8 @@ async def create_chat_completion(http: Request, front: FrontOf, salt: SaltOf) ->
     """Answer a conversation.
 
     Tools are shown to the model and its calls are parsed. `tool_choice` "required" and a named function are taken as
-    "auto": the model is not forced.
+    "auto": the model is not forced. With "none" it is shown them all the same, which keeps the cached prefix, and
+    nothing is parsed.
     """
     body = await read_body(http, front.body_limit)
     return await respond(http, front, await off_the_loop(len(body), _prepare, front, body), salt)
