@@ -11,6 +11,7 @@ from longturn.conversation.edits.externalize import Externalize
 from longturn.conversation.edits.prune import Prune
 from longturn.conversation.edits.replay import Extract, Replay
 from longturn.conversation.edits.slide import Slide
+from longturn.conversation.edits.withdraw import Withdraw
 
 __all__ = [
     "Compact",
@@ -24,5 +25,6 @@ __all__ = [
     "Prune",
     "Replay",
     "Slide",
+    "Withdraw",
     "applied",
 ]

@@ -22,6 +22,7 @@ from longturn.dialects.anthropic_usage import joined, use
 from longturn.errors import ProviderError
 
 CACHED = {"type": "ephemeral"}
+CACHE_SECONDS = 300.0
 FINISHES: Mapping[str, Finish] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -42,6 +43,7 @@ class AnthropicMessages:
         self.name = name
         self.url = url
         self.provider = "anthropic"
+        self.cache_seconds = CACHE_SECONDS
         http = anthropic.DefaultAsyncHttpxClient(trust_env=url is None or not is_local(url), timeout=timeout)
         self._sdk = AsyncAnthropic(api_key=api_key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
 

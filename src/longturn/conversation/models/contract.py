@@ -73,6 +73,8 @@ class Model(Protocol):
     """As `genai-prices` knows it; None for a server of any other kind."""
     url: str | None
     """Where it is; None for the provider's own address."""
+    cache_seconds: float
+    """After how many seconds without a request its prefix cache has certainly lost a conversation."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Answer]:
         """Have a request answered: pieces as they come, then the answer. Closing the generator cancels the request.

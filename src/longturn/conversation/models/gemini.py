@@ -26,6 +26,7 @@ from longturn.dialects.gemini_usage import use
 from longturn.errors import ProviderError
 
 TIMEOUT = 600.0
+CACHE_SECONDS = 24 * 3600.0
 UNFINISHED = "FINISH_REASON_UNSPECIFIED"
 
 # The SDK's streams do not close what they read from, and an answer that nobody wants would be paid for to its end. So
@@ -47,6 +48,7 @@ class Gemini:
         self.name = name
         self.url = url
         self.provider = "google"
+        self.cache_seconds = CACHE_SECONDS
         self._http = httpx2.AsyncClient(
             trust_env=url is None or not is_local(url), follow_redirects=True, event_hooks={"response": [_remember]}
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -13,7 +14,14 @@ import httpx2
 from longturn.conversation.models.content import Load, pieces
 from longturn.conversation.models.contract import Answer, Delta, Finish, ModelRequest, function_of
 from longturn.conversation.models.failures import counted
-from longturn.conversation.models.openai_client import TIMEOUT, as_provider_errors, client, served, window_of
+from longturn.conversation.models.openai_client import (
+    CACHE_SECONDS,
+    TIMEOUT,
+    as_provider_errors,
+    client,
+    served,
+    window_of,
+)
 from longturn.conversation.parts import Part, Reasoning, Text, ToolCall
 from longturn.conversation.window import Window
 from longturn.dialects.openai_usage import use
@@ -40,6 +48,7 @@ class OpenAIChat:
         self.name = name
         self.url = url
         self.provider = "openai" if url is None else None
+        self.cache_seconds = CACHE_SECONDS if url is None else math.inf
         self._sdk = client(url, api_key, timeout)
         self._settings = dict(settings or {})
 

@@ -18,6 +18,8 @@ from longturn.errors import ProviderError
 
 # A long prompt may be computed for minutes before the first token.
 TIMEOUT = httpx2.Timeout(10, read=600)
+# OpenAI keeps prefixes for half an hour at least, and older models' mostly for an hour at most.
+CACHE_SECONDS = 3600.0
 # How servers of OpenAI's kind call the context in their list of models: vLLM and ours, OpenRouter and LM Studio, Groq,
 # Mistral.
 CONTEXT_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length")

@@ -10,7 +10,7 @@ import httpx2
 from longturn.conversation.models.content import Load, Picture, pieces, words
 from longturn.conversation.models.contract import Answer, Delta, Finish, ModelRequest, function_of
 from longturn.conversation.models.failures import counted, failure, said_by
-from longturn.conversation.models.openai_client import TIMEOUT, as_provider_errors, client, window_of
+from longturn.conversation.models.openai_client import CACHE_SECONDS, TIMEOUT, as_provider_errors, client, window_of
 from longturn.conversation.parts import Part, Reasoning, Text, ToolCall
 from longturn.conversation.window import Window
 from longturn.dialects.responses_usage import use
@@ -34,6 +34,7 @@ class OpenAIResponses:
         self.name = name
         self.url = url
         self.provider = "openai"
+        self.cache_seconds = CACHE_SECONDS
         self._sdk = client(url, api_key, timeout)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Answer]:

@@ -29,6 +29,7 @@ class Retrying:
         self.name = model.name
         self.provider = model.provider
         self.url = model.url
+        self.cache_seconds = model.cache_seconds
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Answer]:
         """As `Model.stream`; an error is raised once it may not be retried, or was retried often enough."""

@@ -28,6 +28,7 @@ class ScriptedModel:
 
     provider = None
     url = None
+    cache_seconds = math.inf
 
     def __init__(
         self,
