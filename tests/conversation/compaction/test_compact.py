@@ -186,7 +186,7 @@ async def test_no_text_is_asked_for_again_and_then_done_without(nothing: Said) -
     sections = read_sections(done.edit.text)
     assert "Never touch vendor/" in sections["constraints"]
     assert "src/parser.py [read; message 3]" in sections["files"]
-    assert sections["goal"].startswith('"Fix issue #482')
+    assert sections["goal"].startswith('First: "Fix issue #482')
 
 
 async def test_words_without_headings_are_kept_as_work() -> None:

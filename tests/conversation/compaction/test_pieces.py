@@ -87,7 +87,7 @@ MESSAGES = said(
 
 
 def quoted(pointed: list[str], last: int = 99, room: int = 10_000) -> list[tuple[int, str]]:
-    return [(quote.seq, quote.text) for quote in constraints(MESSAGES, last, pointed, room)]
+    return [(quote.seq, quote.text) for quote in constraints(MESSAGES, last, pointed, room)[0]]
 
 
 def test_demands_are_found_without_a_model() -> None:
@@ -111,11 +111,12 @@ def test_what_the_model_pointed_at_comes_before_what_only_sounds_like_a_demand()
         (4, "不要改数据库。"),
     ]
     assert quoted([], room=5) == []
+    assert constraints(MESSAGES, 99, ["- The port is 9000 for all"], 38)[1] == 1
 
 
 def test_synthetic_words_are_not_the_users() -> None:
     message = Message("m", "user", (Text("You must continue.", synthetic=True),))
-    assert constraints({0: message}, 9, ["You must continue"], 1000) == []
+    assert constraints({0: message}, 9, ["You must continue"], 1000) == ([], 0)
 
 
 def test_files_come_from_what_tools_did() -> None:

@@ -31,32 +31,35 @@ class Quote:
     text: str
 
 
-def constraints(messages: Mapping[int, Message], last: int, pointed: Iterable[str], room: int) -> list[Quote]:
-    """What the user demanded up to message `last`, in the order in which it was said, once each.
+def constraints(
+    messages: Mapping[int, Message], last: int, pointed: Iterable[str], room: int
+) -> tuple[list[Quote], int]:
+    """What the user demanded up to message `last`, in the order in which it was said, once each; and how many demands
+    there was no room for.
 
     pointed: lines in which a model says what it takes for a demand. Each counts only as the sentence of the user that
     it quotes, or that shares most words with it. Sentences that sound like a demand are added, the newest first, while
     there are `room` characters.
     """
     said = [quote for seq, text in _user_texts(messages, last) for quote in _sentences(seq, text)]
+    order = {quote: number for number, quote in enumerate(said)}
     chosen = {quote for line in pointed if (quote := _meant(line, said)) is not None}
-    demanding = [quote for quote in said if _DEMANDS.search(quote.text) and quote not in chosen]
-    newest = sorted(chosen, key=lambda quote: quote.seq, reverse=True) + demanding[::-1]
-    kept: dict[str, Quote] = {}
-    for quote in newest:
-        if quote.text.casefold() in kept:
-            continue
+    demanding = [quote for quote in said if _DEMANDS.search(quote.text)]
+    wanted: dict[str, Quote] = {}
+    for quote in [*sorted(chosen, key=order.__getitem__, reverse=True), *reversed(demanding)]:
+        wanted.setdefault(quote.text.casefold(), quote)
+    kept: list[Quote] = []
+    for quote in wanted.values():
         room -= len(quote.text)
         if room < 0:
             break
-        kept[quote.text.casefold()] = quote
-    order = {quote: number for number, quote in enumerate(said)}
-    return sorted(kept.values(), key=order.__getitem__)
+        kept.append(quote)
+    return sorted(kept, key=order.__getitem__), len(wanted) - len(kept)
 
 
-def user_text(messages: Mapping[int, Message], last: int, first: int = 0) -> str:
-    """All that the user said in messages `first` to `last`."""
-    return "\n".join(text for seq, text in _user_texts(messages, last) if seq >= first)
+def user_texts(messages: Mapping[int, Message], last: int) -> list[str]:
+    """All that the user said up to message `last`."""
+    return [text for _, text in _user_texts(messages, last)]
 
 
 def _user_texts(messages: Mapping[int, Message], last: int) -> Iterator[tuple[int, str]]:

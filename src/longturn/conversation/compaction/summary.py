@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from longturn.conversation.compaction.constraints import constraints, user_text
+from longturn.conversation.compaction.constraints import constraints, user_texts
 from longturn.conversation.compaction.files import Touched, touched
 from longturn.conversation.compaction.identifiers import identifiers, invented, vanished
 from longturn.conversation.compaction.sections import TITLES, Section, read_sections, write_sections
@@ -20,6 +20,7 @@ _MUST = 20
 _FILES = 30
 _NAMES = 30
 _LEAST_NAMES = 400
+_ASKED = 300
 _ADDED = re.compile(r"\s*\[[^\[\]]*; message \d+\]\s*$")
 
 
@@ -43,8 +44,10 @@ class Known:
 
 def known(view: View, need: NeedsSummary) -> Known:
     """All that `need` asks to be summed up, as far as it is known. What goes before the range is known too."""
-    inside = {seq: message for seq, message in view.messages.items() if need.first <= seq <= need.last}
-    names = identifiers(user_text(view.messages, need.last, need.first))[::-1]
+    # What was summed up before is only sent as its summary: its names had to be in there then.
+    numbers = {item.message for item in view.items if need.first <= item.message <= need.last and item.part >= 0}
+    inside = {seq: view.messages[seq] for seq in sorted(numbers)}
+    names = identifiers("\n".join(user_texts(inside, need.last)))[::-1]
     counts = Counter(name for message in inside.values() for name in set(identifiers(_words(message))))
     files = touched(view.messages, need.last)
     listed = {entry.name for entry in files} | set(names)
@@ -82,7 +85,7 @@ def compose(text: str, about: Known, *, room: int, recall: bool) -> str:
     if not found and text.strip():
         found = {"work": text.strip()}
     pointed = [sections.get("constraints", "") for sections in (*map(_said, about.earlier), found)]
-    quotes = constraints(about.messages, about.need.last, "\n".join(pointed).splitlines(), room // 4)
+    quotes, left_out = constraints(about.messages, about.need.last, "\n".join(pointed).splitlines(), room // 4)
     budget = room
     bodies: dict[Section, str] = {}
     for section in ("goal", "work", "discoveries"):
@@ -90,7 +93,8 @@ def compose(text: str, about: Known, *, room: int, recall: bool) -> str:
         bodies[section] = body
     if not bodies["goal"]:
         bodies["goal"] = _first_words(about)
-    bodies["constraints"] = "\n".join(f'- "{quote.text}" (message {quote.seq})' for quote in quotes)
+    demands = [f'- "{quote.text}" (message {quote.seq})' for quote in quotes]
+    bodies["constraints"] = "\n".join([f"- and {left_out} earlier ones", *demands] if left_out else demands)
     bodies["files"] = _files(found.get("files", ""), about, room // 4, "\n".join(bodies.values()))
     return f"{_header(about.need, recall)}\n\n{write_sections(bodies)}"
 
@@ -145,8 +149,9 @@ def _said(text: str) -> dict[Section, str]:
 
 def _first_words(about: Known) -> str:
     """The user's, where a model says nothing of the goal."""
-    said = user_text(about.messages, about.need.last).strip()
-    return f'"{said[:300]}"' if said else ""
+    said = user_texts(about.messages, about.need.last)
+    asked = [f'First: "{said[0][:_ASKED]}"', f'Latest: "{said[-1][:_ASKED]}"'] if said else []
+    return "\n".join(asked[: len(set(said))])
 
 
 def _within(body: str, room: int) -> tuple[str, int]:
