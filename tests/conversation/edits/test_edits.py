@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import msgspec
 import pytest
 
 from longturn.conversation.edits import Compact, Dedupe, Externalize, Extract, NeedsSummary, Prune, Replay, Slide
 from longturn.conversation.edits.contract import Edit
-from longturn.conversation.edits.prune import PLACEHOLDER
+from longturn.conversation.edits.prune import ARGUMENTS, PLACEHOLDER
 from longturn.conversation.entries import Entry, Said
-from longturn.conversation.parts import Text
+from longturn.conversation.parts import Reasoning, Text, ToolCall
 from longturn.conversation.view.fold import View, fold
 from longturn.conversation.view.render import render
 from longturn.errors import ConfigError
@@ -79,6 +80,19 @@ def test_externalized_at_birth() -> None:
     assert len(again.epochs) == 1
 
 
+def test_pruned_calls_stay_calls_and_reasoning_goes() -> None:
+    talk = Talk()
+    talk.user("Write it")
+    seq = talk.say("assistant", Reasoning("hm"), ToolCall("c", "write", '{"text": "long"}'))
+    talk.result("c", "ok")
+    talk.edit(Prune(((seq, 0), (seq, 1))))
+    answer = render(fold(talk.entries)).messages[2]
+    assert answer["tool_calls"][0]["id"] == "c"
+    assert answer["tool_calls"][0]["function"] == {"name": "write", "arguments": ARGUMENTS}
+    assert "reasoning" not in answer
+    assert isinstance(json.loads(ARGUMENTS), dict)
+
+
 def test_a_reference_is_whole_again_when_its_target_goes() -> None:
     talk = Talk()
     talk.user("Read a thrice")
@@ -139,11 +153,11 @@ def test_compact_as_an_answer() -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (Prune(((1, 0),)), "no tool results"),
-        (Prune(((77, 0),)), "no tool results"),
+        (Prune(((1, 0),)), "are no result or call or reasoning"),
+        (Prune(((77, 0),)), "are no result"),
         (Slide(99), "nothing would be left"),
         (Externalize(3, 0, "ff" * 32, 10, 10), "is not the text of artifact"),
-        (Dedupe(1, 0, (0, 0)), "no tool results"),
+        (Dedupe(1, 0, (0, 0)), "are no result"),
         (Compact(20, 30, "x", 1), "no messages 20 to 30"),
         (Replay((Extract(1, 0, 5, 5, 1),)), "is no range"),
     ],

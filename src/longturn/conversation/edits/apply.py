@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from longturn.conversation.edits.contract import Edit
-from longturn.conversation.item import Item, Place
+from longturn.conversation.item import Item, Kind, Place
 from longturn.errors import ConfigError
 
 
@@ -45,13 +45,19 @@ def made_whole(item: Item) -> Item:
     return msgspec.structs.replace(item, shape="whole", tokens=item.whole_tokens, refers_to=None, cut=None)
 
 
-def with_results(items: Sequence[Item], places: Iterable[Place], how: Callable[[Item], Item]) -> list[Item]:
-    """The items, with `how` done to the tool results at `places`. Raises ConfigError where there are none."""
+def with_changed(
+    items: Sequence[Item], places: Iterable[Place], kinds: tuple[Kind, ...], how: Callable[[Item], Item | None]
+) -> list[Item]:
+    """The items, with `how` done to those of `kinds` at `places`; None drops one. Raises ConfigError where there is
+    none of them."""
     wanted = set(places)
-    found = {item.at: how(item) for item in items if item.kind == "result" and item.at in wanted}
+    found = {item.at: how(item) for item in items if item.at in wanted and item.kind in kinds}
     if missing := sorted(wanted - found.keys()):
-        raise ConfigError(f"parts {missing} are no tool results of the view: make edits of the view's own items")
-    return [found.get(item.at, item) if item.kind == "result" else item for item in items]
+        raise ConfigError(
+            f"parts {missing} are no {' or '.join(kinds)} of the view: make edits of what is sent, as it is sent"
+        )
+    changed = (found[item.at] if item.at in found and item.kind in kinds else item for item in items)
+    return [item for item in changed if item is not None]
 
 
 def without_halves(items: list[Item]) -> list[Item]:

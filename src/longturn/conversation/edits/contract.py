@@ -69,9 +69,13 @@ class ContextPolicy(Protocol):
     def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
         """Edits at birth of `new` items, which follow the view's `items` and were not sent yet."""
 
-    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
         """What must change before the next request.
 
         items: the view as it would be sent; expected: its size in tokens, estimated ahead; reported: size of the latest
-        request with its answer, as the provider reported it, None before the first request of an epoch.
+        request with its answer, as the provider reported it, None before the first request of an epoch; cold: the
+        provider's cache has lost the view (its entries have expired, another model is asked), so that a change of it
+        breaks nothing.
         """

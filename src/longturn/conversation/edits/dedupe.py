@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from longturn.conversation.edits.apply import with_results
+from longturn.conversation.edits.apply import with_changed
 from longturn.conversation.edits.contract import Edit
 from longturn.conversation.item import Item, Place
 
@@ -27,7 +27,7 @@ class Dedupe(Edit, tag="dedupe", frozen=True):
     to: Place
 
     def apply(self, items: Sequence[Item]) -> list[Item]:
-        return with_results(items, [(self.message, self.part)], self._reference)
+        return with_changed(items, [(self.message, self.part)], ("result",), self._reference)
 
     def _reference(self, item: Item) -> Item:
         return msgspec.structs.replace(item, shape="reference", tokens=REFERENCE_TOKENS, refers_to=self.to, cut=None)

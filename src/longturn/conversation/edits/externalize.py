@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from longturn.conversation.edits.apply import with_results
+from longturn.conversation.edits.apply import with_changed
 from longturn.conversation.edits.contract import Edit
 from longturn.conversation.item import Item
 from longturn.errors import ConfigError
@@ -45,7 +45,7 @@ class Externalize(Edit, tag="externalize", frozen=True):
         return NOTE_TOKENS + (self.head + self.tail) // BYTES_PER_TOKEN
 
     def apply(self, items: Sequence[Item]) -> list[Item]:
-        return with_results(items, [(self.message, self.part)], self._preview)
+        return with_changed(items, [(self.message, self.part)], ("result",), self._preview)
 
     def _preview(self, item: Item) -> Item:
         if item.content != self.artifact:

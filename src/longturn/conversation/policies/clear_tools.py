@@ -43,7 +43,9 @@ class ClearToolsPolicy:
     def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
         return ()
 
-    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
         if expected <= self.options.trigger:
             return Decision()
         results = [item for item in items if item.kind == "result"]

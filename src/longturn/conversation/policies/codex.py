@@ -37,7 +37,9 @@ class CodexPolicy:
     def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
         return ()
 
-    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
         limit = self.options.limit or min(window.context * 9 // 10, window.usable)
         all_steps = steps(items)
         # A user message that has no answer yet is what comes next, not history.

@@ -17,5 +17,7 @@ class NoContextPolicy:
     def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
         return ()
 
-    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
         return Decision()

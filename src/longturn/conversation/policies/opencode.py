@@ -121,7 +121,9 @@ class OpencodePolicy:
     def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
         return ()
 
-    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
         if (
             reported is not None
             and overflows(reported, window, self.options)

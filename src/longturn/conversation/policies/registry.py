@@ -10,6 +10,7 @@ from longturn.cache.policies.options import read, split
 from longturn.conversation.edits.contract import ContextPolicy
 from longturn.conversation.policies.clear_tools import ClearToolsOptions, ClearToolsPolicy
 from longturn.conversation.policies.codex import CodexOptions, CodexPolicy
+from longturn.conversation.policies.longturn import LongturnOptions, LongturnPolicy
 from longturn.conversation.policies.none import NoContextPolicy
 from longturn.conversation.policies.opencode import OpencodeOptions, OpencodePolicy
 from longturn.conversation.policies.slide import SlideOptions, SlidePolicy
@@ -33,6 +34,7 @@ class NoChoices:
 CONTEXT_POLICIES: dict[str, Choice] = {
     "clear-tools": Choice(ClearToolsOptions, ClearToolsPolicy, "Anthropic's context editing: old tool results go"),
     "codex": Choice(CodexOptions, CodexPolicy, "Codex CLI: the user's words and a summary, nothing else"),
+    "longturn": Choice(LongturnOptions, LongturnPolicy, "small at birth, edits that pay, a summary as the last resort"),
     "opencode": Choice(OpencodeOptions, OpencodePolicy, "opencode 1.18: a summary and a short tail, after the fact"),
     "slide": Choice(SlideOptions, SlidePolicy, "the older half goes when the window is full"),
     "none": Choice(NoChoices, lambda options: NoContextPolicy(), "everything is sent, for as long as it fits"),

@@ -32,7 +32,9 @@ class SlidePolicy:
     def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
         return ()
 
-    def due(self, items: Sequence[Item], expected: int, reported: int | None, window: Window) -> Decision:
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
         all_steps = steps(items)
         if expected <= self.options.full * window.usable or len(all_steps) < 2:
             return Decision()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from longturn.conversation.artifacts.handle import handle_of
-from longturn.conversation.edits.prune import PLACEHOLDER
+from longturn.conversation.edits.prune import ARGUMENTS, PLACEHOLDER
 from longturn.conversation.item import Item
 from longturn.conversation.parts import File, Part, Reasoning, Summary, Text, ToolCall, ToolResult, Tools
 from longturn.conversation.view.fold import View
@@ -102,7 +102,7 @@ def _messages(view: View, seq: int, role: str, items: list[Item]) -> list[dict[s
     files = [_file(part) for _, part in parts if isinstance(part, File)]
     if role == "assistant":
         message["content"] = "".join(texts)
-        if calls := [_call(part) for _, part in parts if isinstance(part, ToolCall)]:
+        if calls := [_call(item, part) for item, part in parts if isinstance(part, ToolCall)]:
             message["tool_calls"] = calls
     elif files or len(texts) > 1:
         message["content"] = [*({"type": "text", "text": text} for text in texts), *files]
@@ -166,6 +166,7 @@ def _file(part: File) -> dict[str, Any]:
     return {"type": "file", "file": {name: getattr(part, name) for name in ("name", "media_type", "digest", "size")}}
 
 
-def _call(part: ToolCall) -> dict[str, Any]:
-    function = {"name": part.tool, "arguments": part.arguments}
+def _call(item: Item, part: ToolCall) -> dict[str, Any]:
+    arguments = ARGUMENTS if item.shape == "placeholder" else part.arguments
+    function = {"name": part.tool, "arguments": arguments}
     return {"id": part.call, "type": "function", "function": function}
