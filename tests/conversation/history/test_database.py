@@ -6,6 +6,7 @@ import sqlite3
 import warnings
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -14,6 +15,7 @@ from longturn.conversation.history import History
 from longturn.conversation.history.database import Database, default_path
 from longturn.conversation.history.schema import REVISION, VERSION_TABLE, metadata
 from longturn.errors import HistoryError
+from tests.conversation.history.postgres import new_database
 from tests.conversation.history.said import a_line, user
 
 

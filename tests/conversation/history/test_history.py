@@ -132,6 +132,7 @@ def test_a_stale_writer_is_refused_until_it_has_read(place: str) -> None:
             with pytest.raises(SessionChanged, match="nothing was written"):
                 write()
         assert texts(mine) == ["a", "b"]
+        assert mine.next == 2
         assert mine.append(user("c")).seq == 2
         assert texts(other) == ["a", "b", "c"]
         assert other.requests() == []

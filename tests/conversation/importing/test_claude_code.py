@@ -109,6 +109,26 @@ def test_without_a_summary_what_is_before_is_just_not_sent(path: Path) -> None:
     assert seen(resumed.log) == ["user: what was done"]
 
 
+def test_a_compaction_waits_for_something_to_send(path: Path) -> None:
+    [whole] = load(
+        path,
+        entry("user", "1", None, "go"),
+        {"type": "system", "subtype": "compact_boundary", "uuid": "2", "sessionId": "0a1b-session"},
+        entry("user", "3", "2", [result("gone", "of a call that is not there")]),
+        entry("assistant", "4", "3", [{"type": "text", "text": "overloaded"}], isApiErrorMessage=True),
+        entry("user", "5", "4", "anew"),
+    )
+    assert seen(whole.log) == ["user: anew"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, ""), (7, "7"), ([True, "a"], "true\na"), ([{"type": "text"}], "")]
+)
+def test_results_of_any_form_are_text(path: Path, content: Any, told: str) -> None:
+    [whole] = load(path, entry("assistant", "1", None, [use("c1")]), entry("user", "2", "1", [result("c1", content)]))
+    assert seen(whole.log)[1] == f"tool: {told}"
+
+
 def test_an_abandoned_way_is_a_branch(path: Path) -> None:
     wholes = load(
         path,

@@ -120,6 +120,18 @@ def test_results_are_pruned_from_then_on(path: Path) -> None:
     assert seen(whole.log[:3])[2:] == ["tool: many rows", "tool: few"]
 
 
+def test_a_result_that_is_summed_up_is_not_pruned_any_more(path: Path) -> None:
+    whole = load(
+        path,
+        user("m1", 1000, "go"),
+        assistant("m2", "m1", 1500, tool("c1", "many rows", time={"compacted": 6000})),
+        user("m3", 3000, part("compaction", auto=True)),
+        assistant("m4", "m3", 3500, "the summary", summary=True),
+        user("m5", 7000, "next"),
+    )
+    assert seen(whole.log) == ["user: What did we do so far?", "assistant: the summary", "user: next"]
+
+
 def test_what_was_never_sent_is_kept_all_the_same(path: Path) -> None:
     picture = f"data:image/png;base64,{base64.b64encode(b'12345').decode()}"
     odd, listing = part("subtask", prompt="look"), part("file", mime="text/plain", url="file:///a")

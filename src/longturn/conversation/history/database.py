@@ -38,7 +38,8 @@ class Database:
         with self._as_history_error("cannot open"):
             if url.drivername == "sqlite" and url.database:
                 _make_folder(Path(url.database))
-            self.engine = create_engine(url)
+            # A server may have closed a connection that was idle for long; each is tried before it is used.
+            self.engine = create_engine(url, pool_pre_ping=url.get_backend_name() != "sqlite")
         if self.engine.dialect.name == "sqlite":
             sqlite.prepare(self.engine)
         try:

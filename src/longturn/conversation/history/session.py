@@ -67,6 +67,11 @@ class Session:
         """As it was when this object was made."""
         return self._info
 
+    @property
+    def next(self) -> int:
+        """The number of the next entry, as far as is known here: that of the latest reading or writing."""
+        return self._next()
+
     def entries(self, until: int | None = None) -> list[Entry]:
         """What was said and edited, in order; edits show whether they were undone, and an undo is an edit of nothing.
 

@@ -10,8 +10,10 @@ from longturn.conversation.edits.compact import Compact
 from longturn.conversation.edits.contract import Edit
 from longturn.conversation.entries import Edited, Entry, Said
 from longturn.conversation.history import Made, Whole
-from longturn.conversation.parts import File, Message, Part, Role, Signal, Text, Unknown
+from longturn.conversation.parts import File, Message, Part, Role, Text
 from longturn.conversation.view.estimate import Estimate
+from longturn.conversation.view.fold import View, fold
+from longturn.errors import ConfigError
 from longturn.ledger import RequestLine
 
 Keep = Callable[[bytes], str]
@@ -28,6 +30,8 @@ class Building:
         self.log: list[Entry] = []
         self.requests: list[Made] = []
         self.branches: list[Whole] = []
+        self._view: View | None = None
+        self._folded = 0  # entries that are in the view
 
     def say(self, id: str, role: Role, parts: Sequence[Part], time: float, model: str | None = None) -> int:
         """Add a message, if it has any parts; its number."""
@@ -42,24 +46,34 @@ class Building:
         message = said.message
         whole = Message(message.id, message.role, (*message.parts, *parts), message.time, message.model)
         self.log[seq] = Said(seq, whole, said.born)
+        if seq < self._folded:
+            self._view = None
 
-    def edit(self, edits: Sequence[Edit], reason: str) -> None:
-        """Add edits."""
-        self.log.append(Edited(len(self.log), tuple(edits), reason))
+    @property
+    def view(self) -> View:
+        """What the next request would send."""
+        if self._view is None:
+            self._view, self._folded = View(Estimate()), 0
+        self._view = fold(self.log[self._folded :], onto=self._view)
+        self._folded = len(self.log)
+        return self._view
+
+    def edit(self, edits: Sequence[Edit], reason: str) -> bool:
+        """Add edits, if they fit the view; False if not."""
+        edited = Edited(len(self.log), tuple(edits), reason)
+        try:
+            self._view = fold([edited], onto=self.view)
+        except ConfigError:
+            return False
+        self.log.append(edited)
+        self._folded = len(self.log)
+        return True
 
     def compact(self, text: str, reason: str, until: int | None = None, question: str | None = None) -> bool:
         """Let a summary stand for the messages before number `until`; False if nothing of them was sent."""
         until = len(self.log) if until is None else until
-        if not any(map(self.is_sent, range(until))):
-            return False
         tokens = Estimate().tokens("summary", len(text.encode()))
-        self.edit([Compact(0, until - 1, text, tokens, question=question)], reason)
-        return True
-
-    def is_sent(self, seq: int) -> bool:
-        """Whether the entry `seq` is a message with anything in it that models are sent."""
-        entry = self.log[seq]
-        return isinstance(entry, Said) and not all(isinstance(part, Unknown | Signal) for part in entry.message.parts)
+        return self.edit([Compact(0, until - 1, text, tokens, question=question)], reason)
 
     def asked(self, line: RequestLine, seq: int | None = None) -> None:
         """Add the line of the request that gave the message `seq`, or the latest entry."""
@@ -73,6 +87,7 @@ class Building:
         self.requests = [made for made in self.requests if made.entries <= position]
         self.branches.append(Whole("", self.log[position:], requests, fork=position, branches=left))
         self.log = self.log[:position]
+        self._view = None
 
     def first_words(self) -> str:
         """A title: what a person said first."""

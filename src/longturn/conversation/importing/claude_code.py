@@ -11,7 +11,7 @@ import msgspec
 from longturn.conversation.edits.slide import Slide
 from longturn.conversation.history import Whole
 from longturn.conversation.importing.building import Building, Keep, file_of
-from longturn.conversation.importing.claude_log import Content, LogEntry, chain_name, decode_line, is_result
+from longturn.conversation.importing.claude_log import LogEntry, chain_name, decode_line, is_result
 from longturn.conversation.importing.files import malformed, numbered
 from longturn.conversation.parts import File, Part, Reasoning, Text, ToolCall, ToolResult, Unknown
 from longturn.dialects.anthropic_usage import use
@@ -119,13 +119,13 @@ def _say(chain: _Chain, entry: LogEntry, time: float, keep: Keep) -> None:
         chain.places = {uuid: place for uuid, place in chain.places.items() if place <= before}
     blocks = _blocks(message.content)
     if chain.cut and entry.is_compact_summary:
-        text = "\n".join(str(block.get("text", "")) for block in blocks)
+        text = "\n".join(_as_text(block.get("text", "")) for block in blocks)
         if building.compact(text, COMPACTED):
             chain.cut = False
             return
     results = [block for block in blocks if block.get("type") == "tool_result"]
     others = [block for block in blocks if block.get("type") != "tool_result"]
-    inner = [block for result in results for block in _blocks(result.get("content") or "")]
+    inner = [block for result in results for block in _blocks(result.get("content"))]
     media = [block for block in inner if block.get("type") != "text"]
     building.say(entry.uuid, "tool", [_result(chain, block) for block in results], time)
     synthetic = entry.is_meta or entry.is_compact_summary
@@ -136,15 +136,18 @@ def _say(chain: _Chain, entry: LogEntry, time: float, keep: Keep) -> None:
 
 def _cut(chain: _Chain, seq: int) -> None:
     """Where a compaction left no summary, what is before message `seq` is just not sent any more."""
-    if chain.cut and seq >= 0 and chain.building.is_sent(seq):
-        chain.cut = False
-        if seq > 0:
-            chain.building.edit([Slide(seq)], COMPACTED)
+    if chain.cut and seq >= 0:
+        chain.cut = not chain.building.edit([Slide(seq)], COMPACTED)
 
 
-def _blocks(content: Content) -> list[dict[str, Any]]:
-    blocks = [content] if isinstance(content, str) else content
-    return [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    """The blocks of a message or of a result; what is none is taken for text."""
+    blocks = content if isinstance(content, list) else [content or ""]
+    return [block if isinstance(block, dict) else {"type": "text", "text": _as_text(block)} for block in blocks]
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _answered(chain: _Chain, block: dict[str, Any]) -> Part:
@@ -164,8 +167,8 @@ def _answered(chain: _Chain, block: dict[str, Any]) -> Part:
 
 
 def _result(chain: _Chain, block: dict[str, Any]) -> Part:
-    call, inner = str(block.get("tool_use_id", "")), _blocks(block.get("content") or "")
-    text = "\n".join(str(part["text"]) for part in inner if part.get("type") == "text")
+    call, inner = str(block.get("tool_use_id", "")), _blocks(block.get("content"))
+    text = "\n".join(_as_text(part.get("text", "")) for part in inner if part.get("type") == "text")
     return ToolResult(call, text, chain.resources.get(call), error=block.get("is_error") is True)
 
 

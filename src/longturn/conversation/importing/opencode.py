@@ -62,7 +62,6 @@ class _Reading:
         self._first: dict[str, int] = {}  # of messages, by id: the number of the first entry that they became
         self._asked: dict[str, ExportedPart] = {}  # parts that ask for a summary, by id of their message
         self._pruned: list[tuple[float, Place]] = []
-        self._shown_from = 0  # what is before this entry, a summary stands for
         self._model: str | None = None
 
     def whole(self) -> Whole:
@@ -127,7 +126,6 @@ class _Reading:
         tail = self._asked[str(info.parent)].tail_start_id
         until = self._first.get(tail or "", self._first[str(info.parent)])
         if building.compact(text, "compacted by opencode", until, SUMMARY_REQUEST):
-            self._shown_from = until
             tokens = next((tokens for _, tokens in message.steps()), info.tokens)
             building.asked(_line(info.id, info.model, info.time.created / 1000, tokens, info.finish, "summary"))
         else:
@@ -137,7 +135,7 @@ class _Reading:
         """Clear the results that had been cleared by `now` and are still sent."""
         due = [place for time, place in self._pruned if time <= now]
         self._pruned = [(time, place) for time, place in self._pruned if time > now]
-        if still := [place for place in due if place[0] >= self._shown_from]:
+        if due and (still := [place for place in due if place in self._building.view.places]):
             self._building.edit([Prune(tuple(still))], "pruned by opencode")
 
     def _said(self, part: ExportedPart, raw: dict[str, Any]) -> Part:
