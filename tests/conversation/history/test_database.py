@@ -53,6 +53,17 @@ def test_refuses_a_place_that_cannot_be_used(place: str) -> None:
         History.open(place)
 
 
+def test_a_server_may_close_idle_connections(server: str) -> None:
+    place = new_database(server)
+    with History.open(place) as history:
+        session = history.create()
+        session.append(user("a"))
+        with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            assert connection.execute(ended, [place.rpartition("/")[2]]).fetchall()
+        assert session.append(user("b")).seq == 1
+
+
 def test_refuses_a_file_that_is_no_database(path: Path) -> None:
     path.write_text("dear diary, " * 100)
     with pytest.raises(HistoryError, match="not a database"):
