@@ -138,7 +138,7 @@ def test_an_engine_of_ones_own_caches_all_but_the_last_token() -> None:
 
 
 def test_newer_openai_models_find_message_ends_only() -> None:
-    send = Sent(MessageEnds())
+    send = Sent(MessageEnds(1024, 1800.0))
     talk = [item("a", 2000)]
     assert send(talk, 0, ttl=0) == (0, 2000, 0)
     talk += [said("b", 100), item("c", 50)]

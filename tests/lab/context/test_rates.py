@@ -92,6 +92,7 @@ def test_the_recorded_policy_gives_the_recorded_usage(tmp_path: Path, pause: flo
     for check in checks:
         assert abs(check.input_error) < 0.005
         assert abs(check.cached_error) < 0.005
+        assert abs(check.worst_error) >= abs(check.input_error)
         assert check.good
 
 

@@ -5,12 +5,13 @@ A million tokens cost $0.30 read from the cache, $3.75 written to it, $15 as out
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from longturn.conversation.edits.contract import ContextPolicy, NeedsSummary
+from longturn.conversation.edits.contract import ContextPolicy, Decision, Edit, NeedsSummary
 from longturn.conversation.item import Item
 from longturn.conversation.policies.registry import context_policy
 from longturn.conversation.window import Window
@@ -115,6 +116,44 @@ def reading(second: tuple[str, int, dict[str, int]]) -> Recording:
     recording.user(21, part("tool_result", chars, content, call="3"))
     recording.answer(30, "r4", part("text", 20, "done"))
     return recording
+
+
+class Colds:
+    """A policy that changes nothing and remembers when it was told that the cache is cold."""
+
+    name = "colds"
+
+    def __init__(self) -> None:
+        self.told: list[bool] = []
+
+    def born(self, items: Sequence[Item], new: Sequence[Item], window: Window) -> Sequence[Edit]:
+        return ()
+
+    def due(
+        self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
+    ) -> Decision:
+        self.told.append(cold)
+        return Decision()
+
+
+@pytest.mark.parametrize(
+    ("provider", "pause", "cold"),
+    [("anthropic", 300, False), ("anthropic", 301, True), ("openai", 301, False), ("self", 1e7, False)],
+)
+def test_policies_are_told_when_the_cache_is_cold(tmp_path: Path, provider: str, pause: float, cold: bool) -> None:
+    policy = Colds()
+    run(talk(pause), tmp_path, policy, provider=provider)
+    assert policy.told == [False, cold]
+
+
+def test_another_model_finds_nothing(tmp_path: Path) -> None:
+    recording = talk(10)
+    recording.user(30, part("text", 10, "e"))
+    recording.answer(40, "r3", part("text", 10, "f"), model="claude-opus-4-8")
+    policy = Colds()
+    outcome = run(recording, tmp_path, policy)
+    assert policy.told == [False, False, True]
+    assert outcome.use.cached_total == 2000
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ def _show(console: Console, found: Comparison) -> None:
         highlight=False,
     )
     if found.checks:
-        table = Table("HELD OUT", "INPUT: REPORTED", "REPLAYED", "OFF", "CACHED: REPORTED", "REPLAYED", "OFF", "")
+        table = Table(
+            "HELD OUT", "INPUT: REPORTED", "REPLAYED", "OFF", "CACHED: REPORTED", "REPLAYED", "OFF", "WORST", ""
+        )
         table.box = box.SIMPLE_HEAD
         for check in found.checks:
             table.add_row(
@@ -81,12 +83,14 @@ def _show(console: Console, found: Comparison) -> None:
                 f"{check.reported_cached:,}",
                 f"{check.replayed_cached:,}",
                 f"{check.cached_error:+.1%}",
+                f"{escape(check.worst)} {check.worst_error:+.0%}",
                 "good" if check.good else "[red]too far off to be believed[/]",
             )
         console.print(table)
     table = Table("POLICY", box=box.SIMPLE_HEAD)
     for title in ("MONEY", "LOGICAL", "CACHED", "COMPUTED", "OUTPUT", "OVER", "EPOCHS", "EDITS", "SUMMARIES", "REGRET"):
         table.add_column(title, justify="right")
+    table.add_column("WITHHELD", justify="right")
     table.add_column("BLIND EDITS", justify="right")
     for one in found.outcomes:
         table.add_row(
@@ -98,6 +102,7 @@ def _show(console: Console, found: Comparison) -> None:
             f"{one.edits + one.born:,}",
             f"{one.aside_calls:,}" + ("" if not one.aside_money else f" (${one.aside_money:,.2f})"),
             f"{one.regret:,}",
+            f"{one.withheld:,}",
             f"{one.blind_edits:,}",
         )
     console.print(table)

@@ -100,8 +100,8 @@ class MessageEnds:
     """OpenAI from gpt-5.6 on, implicit mode: prefixes that end with the latest message that is no answer are written,
     and found at the ends of that one, of 20 such before it and of the head."""
 
-    minimum: int = 1024
-    life: float = 1800.0
+    minimum: int
+    life: float
     entries: Entries = field(default_factory=Entries)
 
     def serve(self, prompt: Prompt, start: float, end: float, ttl: float) -> TokenUse:

@@ -140,8 +140,9 @@ def _premises(sessions: Sequence[Recorded], fitted: Fitted, question: Question) 
         "1h": "1 hour",
     }[question.ttl]
     premises = [
-        "The sessions go on as recorded, whatever a policy sends: what it leaves out is taken not to be missed until "
-        "the recording reads it again (regret) or edits that file (blind edits).",
+        "The sessions go on as recorded, whatever a policy sends: what it leaves out, or never sends whole (withheld), "
+        "is taken not to be missed until the recording reads it again (regret, in tokens) or edits that file (blind "
+        "edits: tokens of the latest read).",
         f"Fitted to the usage reported by all {fitted.sessions} sessions, for the check to one half: characters per "
         f"token ({per_token}), {rates['tokens_per_part']} more tokens a part; a fixed prefix of {fitted.head:,} tokens "
         f"({fitted.after:,} after a recorded compaction), of which {fitted.static:,} are common to all sessions and "
@@ -154,6 +155,11 @@ def _premises(sessions: Sequence[Recorded], fitted: Fitted, question: Question) 
         "of its own, codex's lacks the tools, the others' continue the view.",
         *question.provider.notes(models),
     ]
+    if RECORDED in question.policies:
+        premises.append(
+            "What the recording program put back or cleared unseen is not known: its own regret is at most this much, "
+            "and its requests may have been smaller."
+        )
     if question.provider.name == "anthropic":
         premises.append(f"Entries live {lives}.")
     if not question.check:

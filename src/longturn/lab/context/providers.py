@@ -23,7 +23,7 @@ ANTHROPIC_MINIMUM = (
 """Shortest prefix that is cached, in tokens, by the first pattern that is found in the model's name."""
 GEMINI_MINIMUM = ((r"2\.5-flash", 1024), (r"", 4096))
 OPENAI_MINIMUM, OPENAI_STEP = 1024, 128
-OPENAI_LIFE = 24 * HOUR
+OPENAI_LIFE, OPENAI_MARKED_LIFE = 24 * HOUR, 1800.0
 GEMINI_LIFE = MINUTES
 """Google says no more than that entries mostly end early."""
 FOR_EVER = float("inf")
@@ -52,19 +52,29 @@ class Provider:
         if self.name == "anthropic":
             return Marked(_by_name(ANTHROPIC_MINIMUM, model))
         if self.name == "openai" and _has_breakpoints(model):
-            return MessageEnds(OPENAI_MINIMUM)
+            return MessageEnds(OPENAI_MINIMUM, OPENAI_MARKED_LIFE)
         if self.name == "openai":
             return Automatic(OPENAI_MINIMUM, OPENAI_STEP, OPENAI_LIFE)
         if self.name == "gemini":
             return Automatic(_by_name(GEMINI_MINIMUM, model), 1, GEMINI_LIFE)
         return Automatic(1, 1, FOR_EVER, tier="device")
 
+    def life(self, model: str, ttl: float) -> float:
+        """Seconds that an entry lives unused. ttl: what the client asks for, where it may."""
+        if self.name == "anthropic":
+            return ttl
+        if self.name == "openai":
+            return OPENAI_MARKED_LIFE if _has_breakpoints(model) else OPENAI_LIFE
+        return GEMINI_LIFE if self.name == "gemini" else FOR_EVER
+
     def price(self, model: str, use: TokenUse, ttl: float) -> Decimal | None:
         """US dollars of one call; None on an engine of one's own. Raises ConfigError for a model without a price."""
         if self.name == "self":
             return None
-        from genai_prices import Usage, calc_price
-
+        try:
+            from genai_prices import Usage, calc_price
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"prices need a package ({error}): pip install 'longturn[conversation]'") from None
         usage = Usage(
             input_tokens=use.logical,
             cache_read_tokens=use.cached_total,

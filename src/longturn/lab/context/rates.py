@@ -102,7 +102,7 @@ def fit(sessions: Sequence[Recorded]) -> Fitted:
     typical = round(median(heads)) if heads else 0
     compacted = [call for session in sessions for call in session.calls if call.compacted and call.usage.prompt]
     after = [call.usage.prompt - _seen(call, rates) for call in compacted]
-    firsts = [session.calls[0].usage.cache_read_input_tokens or 0 for session in sessions if session.calls[0].usage]
+    firsts = [first.cache_read_input_tokens or 0 for session in sessions if (first := session.calls[0].usage).prompt]
     shared = min(round(median(firsts)) if firsts else 0, typical)
     static = [call.usage.cache_read_input_tokens or 0 for call in compacted]
     return Fitted(

@@ -21,7 +21,10 @@ INPUT_LIMIT, CACHED_LIMIT = 0.03, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Sums over the sessions that were held out of the fit: reported, and as replayed, in tokens."""
+    """Sums over the sessions that were held out of the fit: reported, and as replayed, in tokens.
+
+    worst, worst_error: the session whose total input is furthest off, and by how much of it.
+    """
 
     sessions: int
     calls: int
@@ -29,6 +32,8 @@ class Check:
     replayed_input: int
     reported_cached: int
     replayed_cached: int
+    worst: str
+    worst_error: float
 
     @property
     def input_error(self) -> float:
@@ -57,6 +62,8 @@ class Check:
             "replayed_cached": self.replayed_cached,
             "cached_error": self.cached_error,
             "good": self.good,
+            "worst": self.worst,
+            "worst_error": self.worst_error,
         }
 
 
@@ -79,18 +86,20 @@ def cross_check(sessions: Sequence[Recorded], progress: Callable[[int, int], Non
 def check(sessions: Sequence[Recorded], fitted: Fitted, held_out: Sequence[Recorded]) -> Check:
     """Replay all sessions as recorded, through Anthropic's cache; compare those that were held out."""
     serving = Serving(Provider("anthropic"), fitted)
-    names = {session.name for session in held_out}
-    sums = [0, 0, 0, 0]
+    sums = {session.name: [0, 0, 0, 0] for session in held_out}
     compared = 0
     sent = [request for session in sessions for request in requests(session, fitted)]
     for request in sorted(sent, key=lambda request: request.call.time):
         call = request.call
         use = serving.serve(request.session, call.model, request.items, request.head, call.time, call.end)
-        if request.session in names and call.usage.prompt:
+        if request.session in sums and call.usage.prompt:
             compared += 1
             figures = call.usage.prompt, use.logical, call.usage.cache_read_input_tokens or 0, use.cached_total
-            sums = [total + figure for total, figure in zip(sums, figures, strict=True)]
-    return Check(len(held_out), compared, *sums)
+            sums[request.session] = [a + b for a, b in zip(sums[request.session], figures, strict=True)]
+    errors = {name: replayed / reported - 1 for name, (reported, replayed, _, _) in sums.items() if reported}
+    worst = max(errors, key=lambda name: abs(errors[name]))
+    reported, replayed, reported_cached, replayed_cached = map(sum, zip(*sums.values(), strict=True))
+    return Check(len(held_out), compared, reported, replayed, reported_cached, replayed_cached, worst, errors[worst])
 
 
 class Request(NamedTuple):

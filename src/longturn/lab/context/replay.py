@@ -33,12 +33,15 @@ SUMMARY_TOKENS = 3000
 @dataclass(slots=True)
 class _Talk:
     """One session while it is replayed. items: the view, its first `head` the fixed prefix; reported: tokens of the
-    latest request with its answer, None at the beginning of an epoch."""
+    latest request with its answer, None at the beginning of an epoch; end: when the latest answer was complete, None
+    before the first; model: which wrote it."""
 
     session: Recorded
     items: list[Item]
     head: int
     reported: int | None = None
+    end: float | None = None
+    model: str = ""
     regret: Regret = field(default_factory=Regret)
 
 
@@ -95,7 +98,7 @@ class Replay:
         self.outcome.over += use.logical > self._window.usable
         self.outcome.largest = max(self.outcome.largest, use.logical)
         self._add(talk, call.answer)
-        talk.reported = use.logical + use.output
+        talk.reported, talk.end, talk.model = use.logical + use.output, call.end, call.model
 
     def _as_recorded(self, talk: _Talk, call: Call, number: int) -> None:
         if call.compacted:
@@ -118,7 +121,7 @@ class Replay:
 
     def _decide(self, talk: _Talk, call: Call, policy: ContextPolicy) -> None:
         expected = sum(item.tokens for item in as_sent(talk.items, call.model))
-        decision = policy.due(talk.items, expected, talk.reported, self._window)
+        decision = policy.due(talk.items, expected, talk.reported, self._window, self._cold(talk, call))
         before = talk.items
         if decision.edits:
             talk.items = applied(talk.items, decision.edits)
@@ -129,6 +132,13 @@ class Replay:
             if not only_grew(before, talk.items):
                 self._began(decision.reason, len(decision.edits) + (decision.summary is not None))
                 talk.reported = None
+
+    def _cold(self, talk: _Talk, call: Call) -> bool:
+        """Whether the client can tell that the provider's cache has lost its view."""
+        if talk.end is None:
+            return False
+        life = self._provider.life(self._provider.model_of(call.model), self._fitted.ttl(talk.end))
+        return talk.model != call.model or call.time - talk.end > life
 
     def _summarise(self, talk: _Talk, call: Call, needed: NeedsSummary | None) -> None:
         asked = summaries.request(self.outcome.policy, needed, talk.items, talk.head, 1 / self._fitted.rates.result)
