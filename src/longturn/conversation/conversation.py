@@ -98,8 +98,8 @@ class Conversation:
         return edited
 
     def undo(self, seq: int | None = None) -> Edited:
-        """Take back edits: those of that number, or the latest."""
-        edited = self.session.undo(seq)
+        """Take back edits: those of that number, or the latest. Raises ConfigError where later edits build on them."""
+        edited = self.session.undo(seq, check=fold)
         self.refresh()
         return edited
 
@@ -126,7 +126,7 @@ class Conversation:
 
     def _read(self) -> tuple[View, int]:
         entries = self.session.entries()
-        return fold(entries), entries[-1].seq + 1 if entries else 0
+        return fold(entries), self.session.next
 
     def _instructions(self) -> str | None:
         """The latest that were given."""
