@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longturn.cli.chat_models import Api
 from longturn.cli.engine_options import takes_engine_options
-from longturn.cli.errors import show_error
-from longturn.errors import LongturnError
+from longturn.cli.sessions.opening import HistoryOption, opened
+from longturn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from longturn.cli.chat_client import ChatClient
     from longturn.engine import EngineOptions
-
-HELP = "/reset begins a new conversation, /exit ends the program, Ctrl-C stops an answer"
 
 
 @takes_engine_options
@@ -27,100 +26,68 @@ def chat(
     url: Annotated[
         str | None, typer.Option(help="Any server that speaks OpenAI's API; without it an engine is started here.")
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="LONGTURN_API_KEY", help="The key for --url.")] = None,
+    api: Annotated[
+        Api | None,
+        typer.Option(help="Talk to a provider through its own SDK; --model names the model, --url another address."),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="LONGTURN_API_KEY", help="The key.", show_default="the provider's own variable"),
+    ] = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens of an answer.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 always takes the most likely token.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Go on with this session: its id, the beginning of it, or `last`.")
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Let the model read, list and search the files in this folder.", file_okay=False)
+    ] = None,
+    mcp: Annotated[
+        list[str] | None, typer.Option(help="Offer the tools of an MCP server: NAME=COMMAND or NAME=URL.")
+    ] = None,
+    context_policy: Annotated[
+        str, typer.Option(help="What is left out when the window is full: NAME or NAME:key=value,...")
+    ] = "longturn",
+    history: HistoryOption = None,
 ) -> None:
     """Talk with a model, and see after each turn what it cost.
 
-    From a pipe, each line is one message; answers go to stdout, all else to stderr.
+    Everything is kept: --session goes on where a conversation was left, however long it is. With --root or --mcp the
+    model has tools. From a pipe, each line is one message; answers go to stdout, all else to stderr.
     """
-    from longturn.cli.chat_client import ChatClient
+    from longturn.cli.chat_models import opened_model
+    from longturn.cli.chat_servers import Servers
+    from longturn.cli.chat_talk import HELP, Settings, Talk, note
     from longturn.cli.local_server import local_server
+    from longturn.conversation.policies.registry import context_policy as named_policy
 
+    policy = named_policy(context_policy)
     with ExitStack() as stack:
-        if url is None:
+        if url is None and api is None:
             url, api_key = stack.enter_context(local_server(engine))
-        client = stack.enter_context(closing(ChatClient(url, api_key)))
-        model, limit = client.served(engine.served_name or engine.model)
-        settings = {"max_tokens": max_tokens, "temperature": temperature}
-        given = {name: value for name, value in settings.items() if value is not None}
+        kept = stack.enter_context(opened(history))
+        runner = stack.enter_context(asyncio.Runner())
+        model, window = stack.enter_context(opened_model(runner, engine, api, url, api_key))
+        servers = stack.enter_context(Servers(runner, [_server(text) for text in mcp or ()]))
         interactive = sys.stdin.isatty()
         if interactive:
-            _note(f"{model}. {HELP}.")
-        conversation = Conversation(client, model, limit, system, given, interactive=interactive)
+            note(f"{model.name}. {HELP}.")
+        settings = Settings(policy, window, system, max_tokens, temperature, root, servers.tools)
+        talk = Talk(runner, kept, model, settings, interactive=interactive)
+        if session is not None:
+            talk.resume(session)
         for text in _typed() if interactive else sys.stdin:
             if text.strip() == "/exit":
                 break
-            conversation.take(text.strip())
+            talk.take(text.strip())
 
 
-class Conversation:
-    """The messages so far and the meters over them. limit: the model's context, None where it is not known."""
-
-    def __init__(
-        self,
-        client: ChatClient,
-        model: str,
-        limit: int | None,
-        system: str | None,
-        settings: dict[str, Any],
-        *,
-        interactive: bool,
-    ) -> None:
-        self._client = client
-        self._model = model
-        self._limit = limit
-        self._system = system
-        self._settings = settings
-        self._interactive = interactive
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin anew: nothing said, nothing spent."""
-        from longturn.cli.chat_meters import Meters
-
-        self._session = uuid.uuid4().hex
-        self._messages = [{"role": "system", "content": self._system}] if self._system else []
-        self._meters = Meters(self._limit)
-
-    def take(self, text: str) -> None:
-        """A message or command of the user. What goes wrong ends the program only where nobody is there to react."""
-        if text == "/help":
-            _note(HELP)
-        elif text == "/reset":
-            self.reset()
-        elif text:
-            try:
-                self._answer(text)
-            except LongturnError as error:
-                if not self._interactive:
-                    raise
-                show_error(str(error))
-
-    def _answer(self, text: str) -> None:
-        """Answer and remember both sides, or neither where there is no answer at all."""
-        messages = [*self._messages, {"role": "user", "content": text}]
-        pieces: list[str] = []
-        note = "no usage was reported for this turn"
-        try:
-            with self._client.ask(self._model, messages, self._session, self._settings) as answer:
-                for piece in answer:
-                    pieces.append(piece)
-                    typer.echo(piece, nl=False)
-            if answer.line is not None:
-                note = self._meters.add(answer.line)
-        except KeyboardInterrupt:
-            if not self._interactive:
-                raise
-            note = "stopped; what it cost is not counted here"
-        finally:
-            if pieces:
-                typer.echo()
-        if pieces:
-            self._messages = [*messages, {"role": "assistant", "content": "".join(pieces)}]
-        _note(note)
+def _server(text: str) -> tuple[str, str]:
+    name, mark, where = text.partition("=")
+    if not mark or not name or not where:
+        raise ConfigError(f"--mcp {text!r} names no server: give NAME=COMMAND or NAME=URL")
+    return name, where
 
 
 def _typed() -> Iterator[str]:
@@ -132,7 +99,3 @@ def _typed() -> Iterator[str]:
             yield input("\n> ")
         except EOFError:
             return
-
-
-def _note(text: str) -> None:
-    typer.secho(text, dim=True, err=True)

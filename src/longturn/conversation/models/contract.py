@@ -68,13 +68,25 @@ class Answer:
 class Model(Protocol):
     """A model behind an API. Close it after use."""
 
-    name: str
-    provider: str | None
-    """As `genai-prices` knows it; None for a server of any other kind."""
-    url: str | None
-    """Where it is; None for the provider's own address."""
-    cache_seconds: float
-    """After how many seconds without a request its prefix cache has certainly lost a conversation."""
+    @property
+    def name(self) -> str:
+        """As requests name it."""
+        ...
+
+    @property
+    def provider(self) -> str | None:
+        """As `genai-prices` knows it; None for a server of any other kind."""
+        ...
+
+    @property
+    def url(self) -> str | None:
+        """Where it is; None for the provider's own address."""
+        ...
+
+    @property
+    def cache_seconds(self) -> float:
+        """After how many seconds without a request its prefix cache has certainly lost a conversation."""
+        ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Answer]:
         """Have a request answered: pieces as they come, then the answer. Closing the generator cancels the request.

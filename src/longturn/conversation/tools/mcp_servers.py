@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import mcp_types as types
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from longturn.conversation.tools.contract import Outcome, Tool
 from longturn.errors import ToolError
@@ -23,7 +25,7 @@ async def mcp_tools(name: str, where: Any, *, timeout: float = TIMEOUT) -> Async
 
     where: a command line, a URL, or what `mcp.Client` takes. Raises ToolError for a server that cannot be asked.
     """
-    server = _command(where) if isinstance(where, str) and not where.startswith(("http://", "https://")) else where
+    server = _program(where) if isinstance(where, str) and not where.startswith(("http://", "https://")) else where
     mine: Exception | None = None
     async with AsyncExitStack() as stack:
         try:
@@ -40,9 +42,10 @@ async def mcp_tools(name: str, where: Any, *, timeout: float = TIMEOUT) -> Async
         raise mine
 
 
-def _command(line: str) -> StdioServerParameters:
+def _program(line: str) -> Any:
     command, *arguments = shlex.split(line) or [""]
-    return StdioServerParameters(command=command, args=arguments)
+    # What it complains about belongs on the terminal, also where this program's own errors go elsewhere.
+    return stdio_client(StdioServerParameters(command=command, args=arguments), errlog=sys.__stderr__ or sys.stderr)
 
 
 async def _listed(client: Client) -> list[types.Tool]:
