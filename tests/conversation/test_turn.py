@@ -228,7 +228,7 @@ async def test_an_overflow_that_the_provider_reports_is_recovered_from_once(hist
 
 async def test_a_fixed_prompt_that_leaves_no_room_is_a_clear_error(history: History):
     working = agent(history, steps([Text("fine")]), window=Window(1_000, 500), system="rule " * 2_000)
-    with pytest.raises(ContextOverflow, match="system text and tools alone"):
+    with pytest.raises(ContextOverflow, match="alone fill the usable window"):
         await events(working.turn("Hello"))
     assert not working.model.requests
 

@@ -10,6 +10,7 @@ import msgspec
 
 from longturn.conversation.accounts import Accounts, Clock
 from longturn.conversation.compaction.compact import compact
+from longturn.conversation.compaction.guards import check_fixed, worthwhile
 from longturn.conversation.conversation import Conversation
 from longturn.conversation.edits import Edit, NeedsSummary
 from longturn.conversation.events import Changed, Summarising
@@ -17,7 +18,6 @@ from longturn.conversation.history import Sent
 from longturn.conversation.models.contract import Answer, Model, ModelRequest, answer_of
 from longturn.conversation.view.fold import fold
 from longturn.conversation.view.render import BETWEEN, render
-from longturn.errors import ContextOverflow
 
 _JSON = msgspec.json.Encoder(order="sorted")
 
@@ -36,18 +36,13 @@ class Room:
         Raises ContextOverflow where no edit could ever be enough, and ProviderError where a summary was not to be had.
         """
         talk = self._talk
-        fixed = sum(item.tokens for item in talk.view.items if item.fixed)
-        if fixed >= talk.window.usable:
-            raise ContextOverflow(
-                f"system text and tools alone have about {fixed:,} tokens, and the usable window has "
-                f"{talk.window.usable:,}: offer fewer tools, shorten the instructions, or use a larger window"
-            )
+        check_fixed(talk.view.items, talk.window)
         before = talk.view.tokens
         decision = talk.policy.due(
             talk.view.items, expected, self._accounts.window.reported, talk.window, self._is_cold()
         )
         edits: list[Edit] = list(decision.edits)
-        if decision.summary is not None:
+        if decision.summary is not None and worthwhile(talk.view.items, decision.summary, talk.window):
             yield Summarising(decision.reason)
             edits.append(await self._summary(decision.summary, like))
         if edits:

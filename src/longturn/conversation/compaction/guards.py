@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from longturn.conversation.edits.contract import NeedsSummary
 from longturn.conversation.item import Item
 from longturn.conversation.window import Window
-from longturn.errors import ConfigError
+from longturn.errors import ConfigError, ContextOverflow
 
 _SHARE = 0.1
-_LEAST, _MOST = 200, 2_000
+_LEAST, _MOST = 400, 2_000
 
 
 def summary_tokens(window: Window) -> int:
@@ -18,20 +18,14 @@ def summary_tokens(window: Window) -> int:
     return max(_LEAST, min(_MOST, round(window.usable * _SHARE)))
 
 
-def check_fixed(items: Sequence[Item], window: Window, scale: float = 1.0) -> None:
-    """Raise ConfigError where system text and tools leave no room for a conversation: no edit can help against that.
-
-    scale: what estimates are to be multiplied with.
-    """
-    by_kind = {
-        kind: round(scale * sum(item.tokens for item in items if item.kind == kind)) for kind in ("system", "tools")
-    }
-    fixed = sum(by_kind.values())
-    if fixed + summary_tokens(window) > window.usable:
-        raise ConfigError(
-            f"system text ({by_kind['system']:,} tokens) and tools ({by_kind['tools']:,}) fill the usable window of "
-            f"{window.usable:,} tokens, so that no conversation fits: offer fewer tools, shorten the instructions, "
-            "reserve less output, or choose a model with a larger window"
+def check_fixed(items: Sequence[Item], window: Window) -> None:
+    """Raise ContextOverflow where system text and tools leave no room for a conversation: no edit helps then."""
+    tokens = {kind: sum(item.tokens for item in items if item.kind == kind) for kind in ("system", "tools")}
+    if sum(tokens.values()) >= window.usable:
+        raise ContextOverflow(
+            f"system text (about {tokens['system']:,} tokens) and tools ({tokens['tools']:,}) alone fill the usable "
+            f"window of {window.usable:,}: offer fewer tools, shorten the instructions, reserve less output, or use a "
+            "larger window"
         )
 
 
@@ -57,4 +51,4 @@ def worthwhile(items: Sequence[Item], need: NeedsSummary, window: Window) -> boo
         for item in items
         if need.first <= item.message <= need.last and not item.fixed and item.part >= 0 and item.message not in stay
     )
-    return dropped >= 3 * summary_tokens(window)
+    return dropped >= 2 * summary_tokens(window)
