@@ -38,11 +38,11 @@ class Compact(Edit, tag="compact", frozen=True):
         inside = [item for item in items if self._covers(item)]
         if not inside:
             raise ConfigError(f"the view has no messages {self.first} to {self.last}: sum up messages of the view")
-        head = [item for item in items if not self._covers(item) and self._is_before(item)]
-        tail = [item for item in items if not self._covers(item) and not self._is_before(item)]
+        end = max(number for number, item in enumerate(items) if self._covers(item))
+        head = [item for item in items[:end] if not self._covers(item)]
         kept = [item for item in inside if item.message in self.keep]
         opening = [item for item in inside if item.message == self.opening]
-        return without_halves([*head, *kept, *self._summary(inside[-1].turn), *opening, *tail])
+        return without_halves([*head, *kept, *self._summary(inside[-1].turn), *opening, *items[end + 1 :]])
 
     def texts(self) -> Mapping[Place, str]:
         said = {(self.last, -1): self.text}
@@ -50,9 +50,6 @@ class Compact(Edit, tag="compact", frozen=True):
 
     def _covers(self, item: Item) -> bool:
         return self.first <= item.message <= self.last and not item.fixed
-
-    def _is_before(self, item: Item) -> bool:
-        return item.message <= self.last
 
     def _summary(self, turn: int) -> list[Item]:
         role = "user" if self.question is None else "assistant"

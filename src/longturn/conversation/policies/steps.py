@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from longturn.conversation.item import Item
 
@@ -34,7 +35,7 @@ def steps(items: Sequence[Item]) -> list[Step]:
         for number, item in enumerate(items)
         if not item.fixed and item.kind != "result" and (number == 0 or _begins(items[number - 1], item))
     ]
-    return [_step(items, start, stop) for start, stop in zip(starts, [*starts[1:], len(items)], strict=True)]
+    return [_step(items, start, stop) for start, stop in pairwise([*starts, len(items)])]
 
 
 def fixed_tokens(items: Sequence[Item]) -> int:

@@ -131,7 +131,8 @@ def _edit(view: View, edited: Edited) -> None:
         view.texts.update(edit.texts())
     begins = not edited.edits or not only_grew(view.items, items)
     view.items = items
-    view.places = {item.at: item for item in items}
+    # An extract has the place of what it is cut from, which may be sent as well.
+    view.places = {item.at: item for item in items if item.shape != "extract"}
     if begins:
         view.epochs += (Epoch(view.epoch.number + 1, edited.seq, edited.reason),)
         view.rendered = None

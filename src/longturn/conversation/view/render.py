@@ -8,9 +8,8 @@ list `reasoning` of `{text, data}` beside its content.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -67,17 +66,33 @@ def render(view: View) -> Rendered:
     messages = list(before.messages)
     numbers = list(before.numbers)
     segments = list(before.segments)
-    for (seq, role, _), group in groupby(view.items[before.items :], key=_message):
-        for message in _messages(view, seq, role, list(group)):
+    for group in _grouped(view.items[before.items :]):
+        for message in _messages(view, group):
             messages.append(message)
-            numbers.append(seq)
+            numbers.append(group[0].message)
             segments.append(_segment(message))
     view.rendered = Rendered(before.tools, messages, numbers, segments, len(view.items))
     return view.rendered
 
 
-def _message(item: Item) -> tuple[int, str, bool]:
-    return item.message, "tool" if item.kind == "result" else item.role, item.part < 0
+def _grouped(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Items that are sent as one message together: what was said as one, but for results; never two extracts."""
+    group: list[Item] = []
+    for item in items:
+        if group and (item.shape == "extract" or _whose(group[-1]) != _whose(item)):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def _whose(item: Item) -> tuple[int, str, bool, bool]:
+    return item.message, _role(item), item.part < 0, item.shape == "extract"
+
+
+def _role(item: Item) -> str:
+    return "tool" if item.kind == "result" else item.role
 
 
 def _segment(value: Any) -> bytes:
@@ -90,8 +105,9 @@ def _tools(view: View, item: Item) -> Sequence[dict[str, Any]]:
     return sorted(part.definitions, key=tool_name)
 
 
-def _messages(view: View, seq: int, role: str, items: list[Item]) -> list[dict[str, Any]]:
+def _messages(view: View, items: list[Item]) -> list[dict[str, Any]]:
     """What is sent of one message: results are messages of their own, all else is one."""
+    role = _role(items[0])
     if role == "tool":
         return [{"role": "tool", "tool_call_id": item.call, "content": _text(view, item)} for item in items]
     parts = [(item, _part(view, item)) for item in items]
