@@ -9,7 +9,7 @@ from itertools import takewhile
 import msgspec
 
 from longturn.conversation.accounts import Accounts, Clock
-from longturn.conversation.compaction.compact import compact
+from longturn.conversation.compaction.compact import Compaction, compact
 from longturn.conversation.compaction.guards import check_fixed, worthwhile
 from longturn.conversation.conversation import Conversation
 from longturn.conversation.edits import Edit, NeedsSummary
@@ -42,15 +42,18 @@ class Room:
             talk.view.items, expected, self._accounts.window.reported, talk.window, self._is_cold()
         )
         edits: list[Edit] = list(decision.edits)
+        reasons = [decision.reason]
         if decision.summary is not None and worthwhile(talk.view.items, decision.summary, talk.window):
             yield Summarising(decision.reason)
-            edits.append(await self._summary(decision.summary, like))
+            done = await self._summary(decision.summary, like)
+            edits.append(done.edit)
+            reasons += done.problems
         if edits:
-            edited = talk.edit(edits, decision.reason)
+            edited = talk.edit(edits, ". ".join(reasons))
             self._accounts.window.forget()
             yield Changed(edited, before, talk.view.tokens)
 
-    async def _summary(self, need: NeedsSummary, like: ModelRequest) -> Edit:
+    async def _summary(self, need: NeedsSummary, like: ModelRequest) -> Compaction:
         async def ask(request: ModelRequest) -> Answer:
             clock = Clock()
             answer = await answer_of(self._model, request)
@@ -58,7 +61,7 @@ class Room:
             self._talk.session.record(line, self._sent(request))
             return answer
 
-        return (await compact(self._talk.view, need, ask, self._talk.window, like)).edit
+        return await compact(self._talk.view, need, ask, self._talk.window, like)
 
     def _sent(self, request: ModelRequest) -> Sent | None:
         """What a request carried that is a view, perhaps without the newest message, and something behind it."""

@@ -182,7 +182,7 @@ async def test_no_text_is_asked_for_again_and_then_done_without(nothing: Said) -
     assert done.problems == ()
 
     done = await run(talk(), scripted(nothing), need_of(talk()))
-    assert done.problems == ("There is no text. Answer with the summary as plain text; call no tool.",)
+    assert done.problems == ("The summary has no text. Answer with it as plain text; call no tool.",)
     sections = read_sections(done.edit.text)
     assert "Never touch vendor/" in sections["constraints"]
     assert "src/parser.py [read; message 3]" in sections["files"]

@@ -66,9 +66,9 @@ def known(view: View, need: NeedsSummary) -> Known:
 def problems(text: str, about: Known, *, cut: bool) -> list[str]:
     """What is wrong with a model's summary, in words for the model; empty for a good one. cut: by the output limit."""
     if not text.strip():
-        return ["There is no text. Answer with the summary as plain text; call no tool."]
+        return ["The summary has no text. Answer with it as plain text; call no tool."]
     found = read_sections(text)
-    wrong = ["It was cut off: be much shorter."] if cut else []
+    wrong = ["The summary was cut off: be much shorter."] if cut else []
     if missing := [title for section, title in TITLES.items() if section not in found]:
         wrong.append(f"These headings, or what belongs under them, are missing: {', '.join(missing)}.")
     if lost := vanished(about.names, text):
