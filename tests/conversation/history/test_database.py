@@ -10,9 +10,11 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
-from longturn.conversation.history import History
+from longturn.conversation.history import History, migrations
 from longturn.conversation.history.database import Database, default_path
+from longturn.conversation.history.migrations import versions
 from longturn.conversation.history.schema import REVISION, VERSION_TABLE, metadata
 from longturn.errors import HistoryError
 from tests.conversation.history.postgres import new_database
@@ -26,6 +28,14 @@ def test_migrations_make_the_tables_that_the_code_uses(place: str) -> None:
         assert compare_metadata(context, metadata) == []
         assert context.get_current_revision() == REVISION
     database.close()
+
+
+def test_migrations_travel_with_the_package() -> None:
+    # Wheels hold packages, which are folders with an __init__.py.
+    assert versions.__file__ is not None
+    assert migrations.__file__ is not None
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert scripts.get_current_head() == REVISION
 
 
 def test_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
