@@ -69,8 +69,10 @@ class Session:
 
     @property
     def next(self) -> int:
-        """The number of the next entry, as far as is known here: that of the latest reading or writing."""
-        return self._next()
+        """The number that the next entry gets, unless another writer is faster."""
+        if self._lineage is None:
+            self._refresh()
+        return self._known
 
     def entries(self, until: int | None = None) -> list[Entry]:
         """What was said and edited, in order; edits show whether they were undone, and an undo is an edit of nothing.
@@ -99,7 +101,7 @@ class Session:
         sent: Sent | None = None,
     ) -> Said:
         """Add a message; with the line of the request that gave it and what that carried, all in one transaction."""
-        said = Said(self._next(), message, tuple(born))
+        said = Said(self.next, message, tuple(born))
         self._write(said, line, sent)
         return said
 
@@ -107,7 +109,7 @@ class Session:
         self, edits: Sequence[Edit], reason: str, line: RequestLine | None = None, sent: Sent | None = None
     ) -> Edited:
         """Change what is sent from now on; with the line of the request that it took (a summary), all at once."""
-        edited = Edited(self._next(), tuple(edits), reason)
+        edited = Edited(self.next, tuple(edits), reason)
         self._write(edited, line, sent)
         return edited
 
@@ -127,7 +129,7 @@ class Session:
             raise HistoryError(f"entry {seq} of session {self.id} is no edit: undo one of {sorted(edits) or 'none'}")
         if edits[seq].undone:
             raise HistoryError(f"the edits {seq} of session {self.id} are undone already")
-        undo = Undo(self._next(), seq)
+        undo = Undo(self.next, seq)
         if check is not None:
             check(_shown([*self._read, undo]))
         self._write(undo, None, None)
@@ -200,11 +202,6 @@ class Session:
                 return request
         numbers = f"1 to {found[-1].number}" if found else "none: no request was made"
         raise HistoryError(f"session {self.id} has no request {number} that can be read; there are {numbers}")
-
-    def _next(self) -> int:
-        if self._lineage is None:
-            self._refresh()
-        return self._known
 
     def _write(self, entry: Entry | Undo, line: RequestLine | None, sent: Sent | None) -> None:
         """One entry and perhaps the request it came from, in one transaction."""
