@@ -182,6 +182,8 @@ def test_editing_what_is_not_sent_any_more_is_told(tmp_path: Path) -> None:
     recording.user(40, part("text", 20, "more"))
     recording.answer(50, "r5", part("tool_use", 30, "edit", tool="Edit", call="5", file="g"))
     recording.user(51, part("tool_result", 20, "ok", call="5"))
+    recording.answer(52, "r6", part("tool_use", 30, "again", tool="Edit", call="6", file="g"))
+    recording.user(53, part("tool_result", 20, "ok", call="6"))
     assert run(recording, tmp_path, "clear-tools:trigger=1,keep=1").blind_edits == 300
     assert run(recording, tmp_path, "none").blind_edits == 0
 

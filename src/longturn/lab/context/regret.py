@@ -31,7 +31,7 @@ class Regret:
 
     content: results whose very content had been there and was not sent whole any more; file: the part of other reads
     whose lines of that file had been there and were not sent any more; blind: latest reads of files that were edited
-    while no read of them was sent whole.
+    while no read of them was sent whole, each once until the file is read again.
     """
 
     content: int = 0
@@ -40,6 +40,7 @@ class Regret:
     _been: set[str] = field(default_factory=set)
     _reads: dict[str, list[_Read]] = field(default_factory=dict)
     _whole: set[str] = field(default_factory=set)
+    _blind: set[str] = field(default_factory=set)
 
     def view(self, items: Iterable[Item]) -> None:
         """The view is this now."""
@@ -55,13 +56,9 @@ class Regret:
     def happened(self, item: Item, lines: tuple[int, int] | None = None) -> None:
         """The recorded agent did this, or was told this; the view is still that before. lines: of a read."""
         reads = self._reads.get(item.resource or "", [])
-        if (
-            item.kind == "call"
-            and _of(item, EDITS)
-            and reads
-            and not any(read.content in self._whole for read in reads)
-        ):
+        if item.kind == "call" and item.resource and _of(item, EDITS) and self._misses(item.resource, reads):
             self.blind += reads[-1].tokens
+            self._blind.add(item.resource)
         if item.kind != "result" or item.error or item.whole_tokens < ACKNOWLEDGEMENT:
             return
         read = None
@@ -79,6 +76,11 @@ class Regret:
         self._been.add(item.content)
         if item.resource and read:
             self._reads.setdefault(item.resource, []).append(read)
+            self._blind.discard(item.resource)
+
+    def _misses(self, file: str, reads: list[_Read]) -> bool:
+        """Whether a file was read, nothing of it is sent whole, and that was not counted yet."""
+        return bool(reads) and file not in self._blind and not any(read.content in self._whole for read in reads)
 
 
 def _of(item: Item, tools: frozenset[str]) -> bool:
