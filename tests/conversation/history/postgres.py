@@ -6,6 +6,7 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -52,7 +53,7 @@ def postgres_server() -> Iterator[str]:
             wait_for(url, server, folder / "log")
             yield url
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # its fast shutdown, which waits for no client
             server.wait(30)
     finally:
         shutil.rmtree(folder)
