@@ -16,6 +16,7 @@ class Shape:
     items: list[Item] = field(default_factory=list)
     seq: int = 0
     turn: int = -1
+    first_of_turn: int = 0
 
     def add(self, role: str, kind: str, tokens: int, part: int = 0, **more: object) -> Item:
         self.seq += part == 0
@@ -30,6 +31,7 @@ class Shape:
 
     def user(self, tokens: int = 10) -> int:
         self.turn += 1
+        self.first_of_turn = self.seq
         return self.add("user", "text", tokens).message
 
     def answer(self, tokens: int = 10) -> int:

@@ -21,8 +21,10 @@ def dead_parts(items: Sequence[Item], recent: float, horizon: int) -> dict[Place
     """Results, arguments of calls and reasoning that may be dropped, by place, with what that would save.
 
     recent: tokens at the end of the view of which nothing may; horizon: most requests that are counted as carried.
-    A part is carried in vain from when it was no longer recent, or was superseded, whichever was later.
+    A part is carried in vain from when it was no longer recent, or was superseded, whichever was later. What others
+    refer to must stay: if it went, the first of them would be sent whole instead.
     """
+    referred_to = {item.refers_to for item in items if item.shape == "reference"}
     turn = items[-1].turn if items else 0
     found: dict[Place, Dead] = {}
     later: dict[tuple[str | None, str | None], tuple[int, int]] = {}
@@ -35,7 +37,8 @@ def dead_parts(items: Sequence[Item], recent: float, horizon: int) -> dict[Place
             vain += recent <= 0
         recent -= item.tokens
         since, size = later.get((item.resource, item.tool), (0, 0))
-        if recent <= 0 and item.tokens > LEAST and (wanted := _wanted(item, turn, size)) is not None:
+        may_go = recent <= 0 and item.tokens > LEAST and item.at not in referred_to
+        if may_go and (wanted := _wanted(item, turn, size)) is not None:
             carried = min(vain, answers - since) if wanted == SUPERSEDED else vain
             left = 0 if item.kind == "reasoning" else PLACEHOLDER_TOKENS
             found[item.at] = Dead(item.tokens - left, min(carried, horizon), wanted)
