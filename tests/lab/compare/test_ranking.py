@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longturn.engine.cost import CostModel, load_hardware_profile, load_model_profile
@@ -100,6 +100,7 @@ def test_what_other_sessions_could_turn_does_not_matter() -> None:
     assert "5.0% behind the fastest, which other sessions of the same kind could turn" in found.verdict
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0.1, 10), min_size=1, max_size=5), min_size=2, max_size=8), st.integers(0, 9))
 def test_the_interval_holds_the_mean(sessions: list[list[float]], seed: int) -> None:
     names = [str(n) for n, turns in enumerate(sessions) for _ in turns]
@@ -161,6 +162,7 @@ def test_kendall_of_known_orders() -> None:
     assert _kendall([1], [1]) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=8))
 def test_kendall_is_the_correlation_of_signs(pairs: list[tuple[int, int]]) -> None:
     a, b = (np.sign(np.subtract.outer(values, values)) for values in (list(zip(*pairs, strict=True)) or [(), ()]))

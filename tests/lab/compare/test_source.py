@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longturn.lab.compare import Source
@@ -60,6 +60,7 @@ def test_sessions_apart_share_nothing(path: Path) -> None:
     assert trace.notes == ["sessions are taken as if they shared nothing"]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=4), st.integers(1, 9), max_size=12), st.integers(0, 60))
 def test_so_many_sessions_as_are_asked_for(sizes: dict[str, int], most: int) -> None:
     """No session more than it takes, and at least one."""

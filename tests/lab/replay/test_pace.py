@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longturn.lab.replay.load import Load
@@ -67,6 +67,7 @@ def in_order(trace: Listed, runs: list[Run]) -> None:
         last[run.request.session] = run
 
 
+@settings(deadline=None)
 @given(TRACES, LENGTHS)
 def test_recorded(trace: Listed, lengths: list[float]) -> None:
     runs = drive(Recorded(trace), lengths.__getitem__)
@@ -81,6 +82,7 @@ def test_recorded(trace: Listed, lengths: list[float]) -> None:
         assert run.arrived <= max([latest, *(ended[n] for n in before)])
 
 
+@settings(deadline=None)
 @given(TRACES, LENGTHS, st.integers(1, 5), st.sampled_from([0.0, 0.5, 1.0, 3.0]))
 def test_closed(trace: Listed, lengths: list[float], concurrency: int, think: float) -> None:
     runs = drive(Closed(trace, concurrency, think), lengths.__getitem__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longturn.lab.replay.symbols import Symbols
@@ -73,6 +73,7 @@ def test_unknown_answers_are_like_no_other() -> None:
 LARGE = st.integers(0, 2**63 - 1) | st.integers(2**30 - 2, 2**30 + 2) | st.integers(0, 3)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(LARGE, min_size=1, max_size=6), min_size=1, max_size=6))
 def test_ids_of_any_size_stay_apart(prompts: list[list[int]]) -> None:
     symbols = Symbols(1)
