@@ -51,6 +51,16 @@ def test_a_conversation_with_an_engine_of_its_own(cli: CliRunner, tiny_folder: P
     assert "/reset begins a new conversation" in result.stderr
 
 
+def test_a_conversation_outgrows_the_window_of_a_real_engine(cli: CliRunner, tiny_folder: Path):
+    lines = "".join(f"message {n}: keep rule {n} and read file_{n}.py {'word ' * 60}\n" for n in range(9))
+    options = ["--context", "1200", "--max-tokens", "8", "--temperature", "0", "--device-tokens", "4096"]
+    result = cli.invoke(app, ["chat", "--model", str(tiny_folder), *options], input=f"{lines}/window\n")
+    assert result.exit_code == 0, result.output
+    assert len(re.findall(r"logical [\d,]+ = ", result.stderr)) == 9
+    assert max(int(n.replace(",", "")) for n in re.findall(r"logical ([\d,]+) = ", result.stderr)) < 1200
+    assert "tokens became" in result.stderr
+
+
 class OtherServer(BaseHTTPRequestHandler):
     """A server that speaks the dialect without a word of ours. Keeps what it was sent."""
 
@@ -309,4 +319,5 @@ def test_the_meters_tell_window_from_spent():
         "logical 1,000 = cached 800 (device 700, disk 100) + computed 200 · output 24 · TTFT 12 ms · window 25%"
         " · spent 1,000 logical (80% cached), 24 output"
     )
+    assert Meters(5000, 904).add(line) == Meters(4096).add(line)
     assert "window 25% · spent 2,000 logical (80% cached), 48 output" in meters.add(line)

@@ -290,3 +290,17 @@ async def test_a_resumed_session_knows_how_its_provider_counts(history: History)
     assert second.reading.expected == first.reading.expected
     assert second.spent.use == first.spent.use
     assert isinstance(first.spent.use, TokenUse)
+
+
+async def test_the_last_resort_is_to_slide_but_never_for_who_wants_nothing_edited(history: History):
+    working = agent(history, lambda request, number: [Text("fine")], window=Window(3_000, 300))
+    for number in range(6):
+        working.conversation.say("user", Text(f"Step {number} " + "word " * 60))
+        working.conversation.say("assistant", Text("yes " * 60))
+    working.model.fail = ContextOverflow("too long")
+    seen = await events(working.turn("Now"))
+    changed = next(event for event in seen if isinstance(event, Changed))
+    assert "found nothing to drop" in changed.edited.reason
+    assert changed.after < changed.before
+    assert sent(working)[-1]["content"] == "Now"
+    assert sent(working)[1]["role"] == "user"

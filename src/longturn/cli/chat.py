@@ -68,7 +68,7 @@ def chat(
             url, api_key = stack.enter_context(local_server(engine))
         kept = stack.enter_context(opened(history))
         runner = stack.enter_context(asyncio.Runner())
-        model, window = stack.enter_context(opened_model(runner, engine, api, url, api_key))
+        model, window = stack.enter_context(opened_model(runner, engine, api, url, api_key, max_tokens))
         servers = stack.enter_context(Servers(runner, [_server(text) for text in mcp or ()]))
         interactive = sys.stdin.isatty()
         if interactive:

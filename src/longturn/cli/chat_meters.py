@@ -6,10 +6,13 @@ from longturn.ledger import RequestLine, Spent, Window
 
 
 class Meters:
-    """The two meters of one conversation. limit: the model's context, None where it is not known."""
+    """The two meters of one conversation.
 
-    def __init__(self, limit: int | None) -> None:
-        self._window = Window(limit) if limit else None
+    limit: the model's context, None where it is not known; reserved: tokens of it that are kept for the answer.
+    """
+
+    def __init__(self, limit: int | None, reserved: int = 0) -> None:
+        self._window = Window(limit, reserved) if limit else None
         self._spent = Spent()
 
     def add(self, line: RequestLine) -> str:

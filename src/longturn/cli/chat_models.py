@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,13 @@ class ChatWindow:
 
 @contextmanager
 def opened_model(
-    runner: asyncio.Runner, options: EngineOptions, api: Api | None, url: str | None, key: str | None
+    runner: asyncio.Runner, options: EngineOptions, api: Api | None, url: str | None, key: str | None, most: int | None
 ) -> Iterator[tuple[Model, ChatWindow]]:
-    """The model that the options name, and its window. Raises ProviderError where it cannot be reached."""
+    """The model that the options name, and its window, in which `most` tokens are kept for the answer.
+
+    Raises ProviderError where it cannot be reached, and ConfigError for a window without room.
+    """
     from longturn.conversation.models.limits import limited
-    from longturn.conversation.window import Window
 
     try:
         from longturn.conversation.models.retrying import Retrying
@@ -52,7 +54,8 @@ def opened_model(
         raise ConfigError(f"talking to models needs their SDKs ({error}): {advice}") from error
     try:
         told = limited(options.context) if options.context else runner.run(model.window())
-        yield model, ChatWindow(told or Window(ASSUMED, ASSUMED // 8), told is not None)
+        window = told or limited(ASSUMED)
+        yield model, ChatWindow(replace(window, output=most) if most else window, told is not None)
     finally:
         runner.run(model.close())
 

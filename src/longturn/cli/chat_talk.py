@@ -173,8 +173,8 @@ class Talk:
         return self._agent
 
     def _new_meters(self) -> Meters:
-        window = self._settings.window
-        return Meters(window.window.context if window.known else None)
+        window = self._settings.window.window
+        return Meters(window.context if self._settings.window.known else None, window.context - window.usable)
 
     def _watch(self, running: AsyncGenerator[Event]) -> None:
         async def watch() -> None:

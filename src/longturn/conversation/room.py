@@ -16,6 +16,8 @@ from longturn.conversation.edits import Edit, NeedsSummary
 from longturn.conversation.events import Changed, Summarising
 from longturn.conversation.history import Sent
 from longturn.conversation.models.contract import Answer, Model, ModelRequest, answer_of
+from longturn.conversation.policies.none import NoContextPolicy
+from longturn.conversation.policies.slide import SlidePolicy
 from longturn.conversation.view.fold import fold
 from longturn.conversation.view.render import BETWEEN, render
 
@@ -52,6 +54,22 @@ class Room:
             edited = talk.edit(edits, ". ".join(reasons))
             self._accounts.window.forget()
             yield Changed(edited, before, talk.view.tokens)
+
+    def slide(self, expected: int) -> Changed | None:
+        """The last resort, where a provider refuses what the policy would leave as it is: the older half goes.
+
+        None where even that has nothing to drop, and for the policy `none`, which is asked for by who wants the error.
+        """
+        talk = self._talk
+        if talk.policy.name == NoContextPolicy.name:
+            return None
+        before = talk.view.tokens
+        decision = SlidePolicy().due(talk.view.items, expected, None, talk.window)
+        if not decision.edits:
+            return None
+        edited = talk.edit(decision.edits, f"the provider refused it, and {talk.policy.name} found nothing to drop")
+        self._accounts.window.forget()
+        return Changed(edited, before, talk.view.tokens)
 
     async def _summary(self, need: NeedsSummary, like: ModelRequest) -> Compaction:
         async def ask(request: ModelRequest) -> Answer:

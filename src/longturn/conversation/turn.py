@@ -86,6 +86,8 @@ class Agent:
                 async with aclosing(self.compact()) as changes:
                     async for change in changes:
                         yield change
+                if self.conversation.entries == before and (slid := self._room.slide(self._pressed)) is not None:
+                    yield slid
                 if seen or self.conversation.entries == before:
                     raise
                 async with aclosing(self._ask(clock, seen)) as pieces:
@@ -117,8 +119,7 @@ class Agent:
 
     async def compact(self) -> AsyncGenerator[Summarising | Changed]:
         """Make room now, as if the window were full; nothing happens where the policy finds nothing that could go."""
-        full = round(PRESSURE * self.conversation.window.usable)
-        async with aclosing(self._room.make(full, self._like())) as changes:
+        async with aclosing(self._room.make(self._pressed, self._like())) as changes:
             async for change in changes:
                 yield change
 
@@ -131,6 +132,11 @@ class Agent:
     def spent(self) -> Spent:
         """What the session has taken, everything included."""
         return self._accounts.spent
+
+    @property
+    def _pressed(self) -> int:
+        """A size at which every policy must make room."""
+        return round(PRESSURE * self.conversation.window.usable)
 
     def _like(self) -> ModelRequest:
         rendered = self.conversation.rendered
