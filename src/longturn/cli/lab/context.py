@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from longturn.lab.context.compare import Comparison
 
@@ -70,46 +71,49 @@ def _show(console: Console, found: Comparison) -> None:
         highlight=False,
     )
     if found.checks:
-        table = Table(
-            "HELD OUT", "INPUT: REPORTED", "REPLAYED", "OFF", "CACHED: REPORTED", "REPLAYED", "OFF", "WORST", ""
-        )
-        table.box = box.SIMPLE_HEAD
+        table = Table("HELD OUT", "INPUT", "REPLAYED", "OFF", "CACHED", "REPLAYED", "OFF", "WORST", "")
+        table.title, table.box = "What was recorded, replayed: held-out sessions against their reported usage", box.SIMPLE_HEAD
         for check in found.checks:
             table.add_row(
-                f"{check.sessions} sessions",
-                f"{check.reported_input:,}",
-                f"{check.replayed_input:,}",
+                str(check.sessions),
+                _short(check.reported_input),
+                _short(check.replayed_input),
                 f"{check.input_error:+.1%}",
-                f"{check.reported_cached:,}",
-                f"{check.replayed_cached:,}",
+                _short(check.reported_cached),
+                _short(check.replayed_cached),
                 f"{check.cached_error:+.1%}",
                 f"{escape(check.worst)} {check.worst_error:+.0%}",
                 "good" if check.good else "[red]too far off to be believed[/]",
             )
         console.print(table)
-    table = Table("POLICY", box=box.SIMPLE_HEAD)
-    for title in ("MONEY", "LOGICAL", "CACHED", "COMPUTED", "OUTPUT", "OVER", "EPOCHS", "EDITS", "SUMMARIES", "REGRET"):
-        table.add_column(title, justify="right")
-    table.add_column("WITHHELD", justify="right")
-    table.add_column("BLIND EDITS", justify="right")
+    costs = _table("What it costs", "MONEY", "LOGICAL", "CACHED", "COMPUTED", "OUTPUT", "SUMMARIES")
+    effects = _table("What it does", "OVER WINDOW", "EPOCHS", "EDITS", "REGRET", "WITHHELD", "BLIND EDITS")
     for one in found.outcomes:
-        table.add_row(
+        use = one.use
+        costs.add_row(
             escape(one.policy),
             "-" if one.money is None else f"${one.money:,.2f}",
-            *(_millions(n) for n in (one.use.logical, one.use.cached_total, one.use.computed, one.use.output)),
-            f"{one.over:,}",
-            f"{one.epochs:,}",
-            f"{one.edits + one.born:,}",
+            *map(_short, (use.logical, use.cached_total, use.computed, use.output)),
             f"{one.aside_calls:,}" + ("" if not one.aside_money else f" (${one.aside_money:,.2f})"),
-            f"{one.regret:,}",
-            f"{one.withheld:,}",
-            f"{one.blind_edits:,}",
         )
-    console.print(table)
+        figures = (one.over, one.epochs, one.edits + one.born, one.regret, one.withheld, one.blind_edits)
+        effects.add_row(escape(one.policy), *(f"{figure:,}" for figure in figures))
+    console.print(costs)
+    console.print(effects)
     for verdict in found.verdicts():
         console.print(f"- {verdict}", highlight=False, markup=False)
     print_premises(console, list(found.premises))
 
 
-def _millions(tokens: int) -> str:
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table("POLICY", title=title, box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _short(tokens: int) -> str:
     return f"{tokens / 1e6:,.2f}M" if tokens >= 100_000 else f"{tokens:,}"
