@@ -50,6 +50,7 @@ def test_tables_for_people(trace: Path) -> None:
     assert "4 sessions, 120 calls" in shown
     assert "HELD OUT" in shown
     assert shown.count("good") == 2
+    assert "furthest off: input of session s" in shown
     assert "- Window 40,000 tokens, usable 36,000" in shown
     assert "Entries live as the recorded client asked: 5 minutes." in shown
 

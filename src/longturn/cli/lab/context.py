@@ -71,8 +71,8 @@ def _show(console: Console, found: Comparison) -> None:
         highlight=False,
     )
     if found.checks:
-        table = Table("HELD OUT", "INPUT", "REPLAYED", "OFF", "CACHED", "REPLAYED", "OFF", "WORST", "")
-        table.title, table.box = "What was recorded, replayed: held-out sessions against their reported usage", box.SIMPLE_HEAD
+        table = Table("HELD OUT", "INPUT", "REPLAYED", "OFF", "CACHED", "REPLAYED", "OFF", "")
+        table.title, table.box = "What was recorded, replayed: sessions held out of the fit", box.SIMPLE_HEAD
         for check in found.checks:
             table.add_row(
                 str(check.sessions),
@@ -82,10 +82,13 @@ def _show(console: Console, found: Comparison) -> None:
                 _short(check.reported_cached),
                 _short(check.replayed_cached),
                 f"{check.cached_error:+.1%}",
-                f"{escape(check.worst)} {check.worst_error:+.0%}",
                 "good" if check.good else "[red]too far off to be believed[/]",
             )
         console.print(table)
+        worst = max(found.checks, key=lambda check: abs(check.worst_error))
+        console.print(
+            f"- furthest off: input of session {worst.worst}, {worst.worst_error:+.1%}", highlight=False, markup=False
+        )
     costs = _table("What it costs", "MONEY", "LOGICAL", "CACHED", "COMPUTED", "OUTPUT", "SUMMARIES")
     effects = _table("What it does", "OVER WINDOW", "EPOCHS", "EDITS", "REGRET", "WITHHELD", "BLIND EDITS")
     for one in found.outcomes:
