@@ -152,15 +152,15 @@ def test_a_summary_is_the_last_resort_and_its_tail_begins_at_a_user_message() ->
 def test_old_outputs_go_before_anything_is_summed_up() -> None:
     shape = Shape().system(1_000)
     shape.user()
-    for _ in range(8):
+    for _ in range(9):
         shape.step(6_000)
     for _ in range(10):
-        shape.answer(11_200)
+        shape.answer(10_700)
     decision = due(shape)
     assert decision.summary is None
     assert decision.edits
     shape.edit(decision)
-    assert shape.tokens <= 0.8 * WINDOW.usable
+    assert shape.tokens <= 0.7 * WINDOW.usable
 
 
 # What opencode's users report, each with opencode's own rules beside it.
@@ -263,6 +263,23 @@ def test_no_reminder_moves() -> None:
         assert after.extends(before)
         assert after.data.decode().count("You may write files now.") == 1
         before = after
+
+
+def test_a_large_fixed_prompt_leaves_little_room_and_that_is_shared_out() -> None:
+    """Shares of the whole window would keep more behind a summary than there is room for."""
+    window = Window(64_000, output=8_000)
+    shape = Shape().system(42_000)
+    summaries = 0
+    for number in range(60):
+        shape.user(30)
+        shape.step(500, call=50, tool="read", resource=f"f{number}")
+        shape.answer(200)
+        decision = due(shape, window)
+        summaries += decision.summary is not None
+        shape.edit(decision, summary=3_500)
+        assert shape.tokens <= window.usable
+    # 46,000 tokens through a room of 14,000, of which at most half is kept each time.
+    assert 4 <= summaries <= 8
 
 
 def test_a_long_session_through_a_small_window() -> None:

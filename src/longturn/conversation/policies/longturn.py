@@ -32,20 +32,23 @@ from longturn.conversation.window import Window
 GETTERS = frozenset({"artifact_read", "artifact_search", "recall"})
 """Tools that bring back what was made small: their results are not made small again."""
 
+SUMMARY = 4_000
+"""Tokens that a summary may have: so many less are kept beside it."""
+
 
 @dataclass(frozen=True, slots=True)
 class LongturnOptions:
-    """Shares are of the usable window."""
+    """Shares are of what the usable window leaves beside system text and tools; of results, of all of it."""
 
     result: float = choice(1 / 24, "share that a result may have and still be sent whole")
     read: float = choice(1 / 8, "share that a result with a resource (a file, a URL) may have")
-    recent: float = choice(0.04, "share of the newest tokens, of which nothing is dropped")
-    batch: float = choice(0.05, "share that must be dropped at once, unless the cache is cold")
-    full: float = choice(0.95, "share at which room must be made")
-    target: float = choice(0.75, "share that must be reached then, or a summary is asked for")
-    tail: float = choice(0.15, "share that is kept verbatim behind a summary")
-    words: float = choice(0.1, "share that the user's own words may have before a summary")
-    reads: float = choice(0.1, "share that the newest reads may have before a summary")
+    recent: float = choice(0.05, "share of the newest tokens, of which nothing is dropped")
+    batch: float = choice(0.07, "share that must be dropped at once, unless the cache is cold")
+    full: float = choice(0.94, "share at which room must be made")
+    target: float = choice(0.67, "share that must be reached then, or a summary is asked for")
+    kept: float = choice(0.5, "share that is kept verbatim when the rest is summed up")
+    words: float = choice(0.15, "share of what is kept that the user's own words may have, beside the tail")
+    reads: float = choice(0.4, "share of what is kept that the newest reads may have, beside the tail")
     horizon: int = choice(30, "most requests that are expected still to come")
     cache_read: float = choice(0.1, "price of a cached token, an uncached one being 1")
     cache_write: float = choice(1.25, "price of a token that is written to the cache")
@@ -79,40 +82,43 @@ class LongturnPolicy:
         self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
     ) -> Decision:
         # Items have estimated sizes; what is expected has been corrected by what was reported.
-        size = sum(item.tokens for item in items)
-        usable = window.usable * size / max(expected, 1)
-        if fixed_tokens(items) >= usable:
+        fixed = fixed_tokens(items)
+        size = sum(item.tokens for item in items) - fixed
+        room = window.usable * (fixed + size) / max(expected, 1) - fixed
+        if room <= 0:
             return Decision()
-        dead = dead_parts(items, self._share(self.options.recent, usable), self.options.horizon)
+        target = self.options.target * room
+        dead = dead_parts(items, self._share(self.options.recent, room), self.options.horizon)
         dead = {at: part for at, part in dead.items() if part.wanted < READ}
-        batch = self._batch(items, dead, usable, cold)
-        if size <= self.options.full * usable or (batch and size - _tokens(batch[0]) <= self.options.target * usable):
+        batch = self._batch(size, dead, room, cold)
+        if size <= self.options.full * room or (batch and size - _tokens(batch[0]) <= target):
             return batch[1] if batch else Decision()
-        if size - _tokens(dead) <= self.options.target * usable:
+        if size - _tokens(dead) <= target:
             return Decision((Prune(tuple(sorted(dead))),), reason=f"nearly full: {len(dead)} old parts go")
+        kept = self._share(self.options.kept, room - SUMMARY)
         need = summary_before_tail(
             items,
-            tail=self._share(self.options.tail, usable),
-            words=self.options.words * usable,
-            reads=self.options.reads * usable,
-            least=self.options.batch * usable,
+            tail=(1 - self.options.words - self.options.reads) * kept,
+            words=self.options.words * kept,
+            reads=self.options.reads * kept,
+            least=self.options.batch * room,
             reason="nearly full, and dropping old parts is not enough",
         )
         if need is not None:
             return Decision(summary=need, reason=need.reason)
         return batch[1] if batch else Decision()
 
-    def _share(self, share: float, usable: float) -> float:
-        return max(share * usable, self.options.least)
+    def _share(self, share: float, room: float) -> float:
+        return max(share * room, self.options.least)
 
     def _batch(
-        self, items: Sequence[Item], dead: dict[Place, Dead], usable: float, cold: bool
+        self, size: int, dead: dict[Place, Dead], room: float, cold: bool
     ) -> tuple[dict[Place, Dead], Decision] | None:
         """What pays for the cache it breaks, and the decision to drop it."""
         chosen = {at: part for at, part in dead.items() if part.gain(self._prices, cold) > 0}
         dropped = _tokens(chosen)
-        left = sum(item.tokens for item in items if not item.fixed) - dropped
-        least = self.options.least if cold else self.options.batch * usable
+        left = size - dropped
+        least = self.options.least if cold else self.options.batch * room
         if dropped < least or saving(chosen.values(), left, self._prices, cold) <= 0:
             return None
         pays = "cost nothing while the cache is cold" if cold else f"pay for writing {left:,} again"
