@@ -132,13 +132,15 @@ class Checked:
 def check(history: History, session: Session, seen: Mapping[int, str]) -> Checked:
     """All that must hold of a session, by its history alone. seen: digests that its processes have reported."""
     entries = session.entries()
-    requests = {request.sent.entries: request for request in session.requests() if request.sent}
+    turns = [request for request in session.requests() if request.sent and request.line.purpose == "turn"]
+    requests = {request.sent.entries: request for request in turns if request.sent}
+    assert len(requests) == len(turns)
     artifacts, found = artifacts_of(history), Checked()
     view, before, epoch = fold([]), None, -1
     reported = dict(seen)
     for number, entry in enumerate(entries):
         assert entry.seq == number
-        if (request := requests.get(number)) is not None and request.line.purpose == "turn":
+        if (request := requests.get(number)) is not None:
             rendered = render(view)
             assert request.sent is not None
             assert request.sent.matches(rendered.data)

@@ -45,7 +45,7 @@ def test_an_estimate_learns_from_what_was_reported():
     assert first == sent.tokens
     made.assistant("fine")
     answered = fold(made.entries)
-    meter.learn(sent, answered, TokenUse(2 * first, {}, 2 * first, output=50))
+    meter.learn(sent.items, len(answered.items), 0, TokenUse(2 * first, {}, 2 * first, output=50))
     assert meter.error == -0.5
     assert meter.expected(answered) == meter.reported == 2 * first + 50
     made.user("word " * 400)
@@ -60,7 +60,7 @@ def test_an_estimate_learns_from_what_was_reported():
 def test_a_reading_of_the_usable_and_of_the_raw_window():
     meter = WindowMeter(Window(10_000, 2_000))
     view = fold(talk().entries)
-    meter.learn(view, view, TokenUse(4_000, {}, 4_000))
+    meter.learn(view.items, len(view.items), 0, TokenUse(4_000, {}, 4_000))
     reading = meter.reading(view)
     assert (reading.expected, reading.usable, reading.raw) == (4_000, 0.5, 0.4)
     assert sum(reading.parts.values()) == pytest.approx(4_000, abs=len(reading.parts))
@@ -79,8 +79,8 @@ def test_everything_that_was_asked_is_spent():
     spent = Spent.of([line(), line(purpose="summary", use=other), line(use=NO_USE)])
     assert spent.use == line().use + other
     assert spent.purposes == {"turn": line().use, "summary": other}
-    assert (spent.requests, spent.uncounted, spent.unpriced) == (3, 1, 2)
-    assert spent.money == 0
+    assert (spent.requests, spent.uncounted) == (3, 1)
+    assert spent.money() == (0, 2)
 
 
 def test_money_follows_the_convention_of_each_count():
@@ -90,7 +90,7 @@ def test_money_follows_the_convention_of_each_count():
     assert price_of(line(priced_name("openai", "no-such-model"))) is None
     assert price_of(line(priced_name(None, "gpt-5.1"))) is None
     spent = Spent.of([line("anthropic:claude-sonnet-4-5", use=small()), line("tiny")])
-    assert (spent.money, spent.unpriced) == (expected / 10, 1)
+    assert spent.money() == (expected / 10, 1)
 
 
 def small() -> TokenUse:

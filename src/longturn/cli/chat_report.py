@@ -35,11 +35,11 @@ def spent_report(spent: Spent) -> str:
     lines = [f"{spent.requests:,} requests: {_counts(spent.use)}"]
     if len(spent.purposes) > 1:
         lines += [f"  {purpose}: {_counts(use)}" for purpose, use in spent.purposes.items()]
-    counted = spent.requests - spent.uncounted
-    if counted > spent.unpriced:
-        lines.append(f"${spent.money:.4f}")
-    if spent.unpriced:
-        lines.append(f"{spent.unpriced:,} of them have no price")
+    money, unpriced = spent.money()
+    if spent.requests - spent.uncounted > unpriced:
+        lines.append(f"${money:.4f}")
+    if unpriced:
+        lines.append(f"{unpriced:,} of them have no price")
     if spent.uncounted:
         lines.append(f"{spent.uncounted:,} of them were stopped or reported no usage, and are not counted")
     return "\n".join(lines)

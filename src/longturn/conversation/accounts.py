@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from longturn.conversation.conversation import Conversation
+from longturn.conversation.history import Request
 from longturn.conversation.meters import Spent, WindowMeter, priced_name
 from longturn.conversation.models.contract import Answer, Model
-from longturn.conversation.view.fold import fold
+from longturn.conversation.view.fold import View, fold
 from longturn.errors import LedgerError
 from longturn.ledger import NO_USE, RequestLine
 
@@ -39,10 +41,11 @@ class Accounts:
 
     def __init__(self, conversation: Conversation, model: Model) -> None:
         self.window = WindowMeter(conversation.window)
-        self.spent = Spent.of(conversation.session.lines())
         self._session = conversation.session
         self._model = model
-        self._learn_from_history()
+        requests = self._session.requests()
+        self.spent = Spent.of(request.line for request in requests if request.session == self._session.id)
+        self._learn_from(requests, conversation.view)
 
     def line(self, answer: Answer | None, clock: Clock, purpose: str = "turn") -> RequestLine:
         """A request's line, counted as spent: our own server's, or what can be said about an answer of any other.
@@ -67,12 +70,15 @@ class Accounts:
         self.spent.add(line)
         return line
 
-    def _learn_from_history(self) -> None:
-        """The latest request of a session that is resumed tells how its provider counts."""
-        for request in reversed(self._session.requests()):
+    def _learn_from(self, requests: Sequence[Request], view: View) -> None:
+        """The latest request of a session that is resumed tells how its provider counts. view: of the session now."""
+        for request in reversed(requests):
             sent = request.sent
-            if sent is not None and not sent.more and request.line.use != NO_USE:
-                view = fold(self._session.entries(sent.entries))
-                answered = fold(self._session.entries(sent.entries + 1))
-                self.window.learn(view, answered, request.line.use)
-                return
+            if sent is None or sent.more or request.line.use == NO_USE:
+                continue
+            if view.epoch.seq >= sent.entries:
+                view = fold(self._session.entries(sent.entries + 1))  # as it was before the edits since
+            count = sum(item.message < sent.entries for item in view.items)
+            known = sum(item.message <= sent.entries for item in view.items)
+            self.window.learn(view.items[:count], known, view.epoch.number, request.line.use)
+            return

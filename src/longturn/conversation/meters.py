@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -63,18 +63,24 @@ class WindowMeter:
 
     def expected(self, view: View) -> int:
         """Tokens of a request of `view`."""
-        if self.reported is None or view.epoch.number != self._epoch:
-            return self._calibration.expected(view.items)
-        return self._calibration.expected(view.items, self._known, self.reported)
+        return self._expected(view.items, view.epoch.number)
 
-    def learn(self, sent: View, after: View, use: TokenUse) -> None:
-        """A request of `sent` was reported to have `use`; with its answer the view is `after`."""
-        expected = self.expected(sent)
+    def learn(self, sent: Sequence[Item], known: int, epoch: int, use: TokenUse) -> None:
+        """A request of the items `sent` was reported to have `use`.
+
+        known: how many items the view has with its answer; epoch: its number.
+        """
+        expected = self._expected(sent, epoch)
         self.error = (expected - use.logical) / use.logical if use.logical else None
-        self._calibration = self._calibration.with_request(use.logical, sent.tokens)
+        self._calibration = self._calibration.with_request(use.logical, sum(item.tokens for item in sent))
         self.reported = use.logical + use.output
-        self._known = len(after.items)
-        self._epoch = after.epoch.number
+        self._known = known
+        self._epoch = epoch
+
+    def _expected(self, items: Sequence[Item], epoch: int) -> int:
+        if self.reported is None or epoch != self._epoch:
+            return self._calibration.expected(items)
+        return self._calibration.expected(items, self._known, self.reported)
 
     def forget(self) -> None:
         """An edit has changed what was reported; how many bytes a token has stays known."""
@@ -124,18 +130,16 @@ def _by_server(view: View, item: Item) -> Counter[str]:
 
 @dataclass(slots=True)
 class Spent:
-    """What requests have taken: `use` of all, by purpose, and `money` in US dollars.
+    """What requests have taken: `use` of all, and by purpose.
 
-    unpriced: requests whose model has no known price; their money is not in the sum. uncounted: requests of which no
-    usage was reported, so that they are in no sum at all.
+    uncounted: requests of which no usage was reported, so that they are in no sum at all.
     """
 
     use: TokenUse = NO_USE
     purposes: dict[str, TokenUse] = field(default_factory=dict)
     requests: int = 0
-    money: Decimal = Decimal(0)
-    unpriced: int = 0
     uncounted: int = 0
+    _lines: list[RequestLine] = field(default_factory=list)
 
     @classmethod
     def of(cls, lines: Iterable[RequestLine]) -> Spent:
@@ -153,11 +157,16 @@ class Spent:
             return
         self.use += line.use
         self.purposes[line.purpose] = self.purposes.get(line.purpose, NO_USE) + line.use
-        price = price_of(line)
-        if price is None:
-            self.unpriced += 1
-        else:
-            self.money += price
+        self._lines.append(line)
+
+    def money(self) -> tuple[Decimal, int]:
+        """US dollars, and of how many requests nobody knows the price, so that they are not in it.
+
+        Looked up now, request by request: some models cost more from a certain size on.
+        """
+        prices = [price_of(line) for line in self._lines]
+        known = [price for price in prices if price is not None]
+        return sum(known, Decimal(0)), len(prices) - len(known)
 
 
 def priced_name(provider: str | None, model: str) -> str:

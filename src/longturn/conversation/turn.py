@@ -114,7 +114,8 @@ class Agent:
                     talk.session.record(line, sent)
                 seen.clear()
                 if piece.use is not None:
-                    self._accounts.window.learn(view, talk.view, piece.use)
+                    known, epoch = len(talk.view.items), talk.view.epoch.number
+                    self._accounts.window.learn(view.items, known, epoch, piece.use)
                 yield Answered(piece, line, self.reading)
 
     async def compact(self) -> AsyncGenerator[Summarising | Changed]:
