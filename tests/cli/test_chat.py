@@ -275,6 +275,18 @@ def test_tools_in_a_root_and_of_a_server(cli: CliRunner, other: str, tmp_path: P
     assert "NAME=COMMAND" in bad.stderr
 
 
+def test_two_chats_of_one_session_do_not_mix(other: str, capsys: pytest.CaptureFixture):
+    with talking(other) as one, talking(other) as two:
+        one.take("Hello")
+        two.resume("last")
+        one.take("From one")
+        two.take("From two")
+        assert "somebody else wrote to session" in capsys.readouterr().err
+        two.take("Again from two")
+        said = ["Hello", "Good day", "From one", "Good day", "Again from two"]
+        assert [message["content"] for message in OtherServer.bodies[-1]["messages"]] == said
+
+
 def test_undo_takes_back_a_withdrawal(other: str, capsys: pytest.CaptureFixture):
     with talking(other) as talk:
         talk.take("too long")

@@ -16,7 +16,7 @@ from longturn.cli.chat_models import ChatWindow
 from longturn.cli.chat_report import spent_report, view_report, window_report
 from longturn.cli.errors import show_error
 from longturn.conversation.events import Answered, Called, Changed, Event, Resulted, Summarising
-from longturn.errors import ConfigError, LongturnError
+from longturn.errors import ConfigError, LongturnError, SessionChanged
 from longturn.ledger import NO_USE
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Talk:
             if not self._interactive:
                 raise
             show_error(str(error))
+            if isinstance(error, SessionChanged) and self._agent is not None:
+                self._agent.conversation.refresh()
 
     @property
     def _commands(self) -> dict[str, Callable[[str], None]]:
@@ -136,12 +138,12 @@ class Talk:
 
         settings = self._settings
         artifacts = artifacts_of(self._history)
-        window = settings.window.window
-        conversation = Conversation(session, settings.policy, window, artifacts)
+        conversation = Conversation(session, settings.policy, settings.window.window, artifacts)
         box = self._toolbox(conversation)
         conversation.offer(settings.system, box.definitions)
-        most = settings.max_tokens or (window.output if self._model.provider else None)
-        self._agent = Agent(conversation, self._model, box, temperature=settings.temperature, max_output=most)
+        self._agent = Agent(
+            conversation, self._model, box, temperature=settings.temperature, max_output=settings.max_tokens
+        )
         self._meters = self._new_meters()
         for line in session.lines():
             self._meters.add(line)

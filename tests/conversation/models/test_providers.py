@@ -350,6 +350,14 @@ async def test_windows(api: Provider, kind: str):
     await asked.close()
 
 
+async def test_anthropic_is_asked_for_no_more_than_the_model_can_answer(api: Provider):
+    api.will(Reply(json.dumps(WINDOWS["anthropic"])), whole("anthropic"))
+    asked = model("anthropic", api.url)
+    await asked.window()
+    await pieces(asked)
+    assert api.asked[1].body["max_tokens"] == 512
+
+
 async def test_the_answer_alone(api: Provider):
     api.will(whole("chat"))
     asked = model("chat", api.url)

@@ -44,6 +44,8 @@ class AnthropicMessages:
         self.url = url
         self.provider = "anthropic"
         self.cache_seconds = CACHE_SECONDS
+        # The API demands a limit of every request, and refuses one over the model's own, which `window` finds out.
+        self._most_output = MOST_OUTPUT
         http = anthropic.DefaultAsyncHttpxClient(trust_env=url is None or not is_local(url), timeout=timeout)
         self._sdk = AsyncAnthropic(api_key=api_key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
 
@@ -63,7 +65,10 @@ class AnthropicMessages:
         with self._errors():
             listed = (await self._sdk.models.retrieve(self.name)).model_dump()
         context = listed.get("max_input_tokens")
-        return limited(context, listed.get("max_tokens")) if context else known_window(self.name, self.provider)
+        found = limited(context, listed.get("max_tokens")) if context else known_window(self.name, self.provider)
+        if found is not None:
+            self._most_output = found.output
+        return found
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -74,7 +79,7 @@ class AnthropicMessages:
         body: dict[str, Any] = {
             "model": self.name,
             "messages": messages,
-            "max_tokens": request.max_output or MOST_OUTPUT,
+            "max_tokens": request.max_output or self._most_output,
             "cache_control": CACHED,
             "stream": True,
         }
