@@ -11,6 +11,7 @@ from longturn.cli.chat import chat as chat_command
 from longturn.cli.demo import demo as demo_command
 from longturn.cli.doctor import doctor as doctor_command
 from longturn.cli.errors import Commands
+from longturn.cli.explain import explain as explain_command
 from longturn.cli.lab import lab as lab_commands
 from longturn.cli.mcp import mcp as mcp_command
 from longturn.cli.models import models as models_command
@@ -25,7 +26,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (demo_command, serve_command, chat_command, models_command, doctor_command, mcp_command):
+for command in (
+    demo_command,
+    serve_command,
+    chat_command,
+    models_command,
+    doctor_command,
+    explain_command,
+    mcp_command,
+):
     app.command()(command)
 app.add_typer(sessions_commands)
 app.add_typer(lab_commands)

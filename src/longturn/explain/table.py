@@ -40,13 +40,14 @@ APPENDED: tuple[tuple[str, Detector], ...] = (
     ("history_rewritten", history.compacted),
     ("no_marks", marks.no_marks),
     ("body_order", serialisation.body_order),
-    ("below_minimum", marks.below_minimum),
+    ("below_minimum", marks.nothing_kept),
     ("ttl_expired", keeping.ttl_expired),
     ("lookback_exceeded", marks.lookback_exceeded),
     ("marks_not_resent", marks.marks_not_resent),
     ("image_changed", keeping.image_toggled),
     ("cold_fanout", keeping.cold_fanout),
     ("routing", keeping.routing),
+    ("below_minimum", marks.below_minimum),
 )
 """Looked for where it does, or where nothing of the earlier one that was cached has changed."""
 

@@ -7,8 +7,8 @@ from longturn.explain import limits
 from longturn.explain.finding import Finding
 from longturn.explain.pair import Pair
 
-WORTH = 256
-"""Tokens below which a prefix that is too short for the cache is not worth a word, unless the usage shows it."""
+SHORTEST = min(tokens for _, tokens in limits.MINIMUMS["anthropic"])
+"""Tokens below which a prefix is too short for any model: plain to see, and no verdict unless the usage shows it."""
 
 
 def no_marks(pair: Pair) -> Finding | None:
@@ -23,21 +23,30 @@ def no_marks(pair: Pair) -> Finding | None:
     return Finding(f"about {b.logical:,} tokens are sent without any mark", 0.9 if b.use else 0.8, kept=0)
 
 
-def below_minimum(pair: Pair) -> Finding | None:
-    """The prefix is too short to be cached: nothing is said about it, nothing is kept."""
+def nothing_kept(pair: Pair) -> Finding | None:
+    """The prefix is too short to be cached, and the usage shows it: nothing was found, nothing was kept."""
     a, b = pair.a, pair.b
-    tokens = b.tokens(b.marked)
-    if tokens >= b.minimum or (b.prompt.marking == "explicit" and not b.prompt.marks):
+    if b.use is None or (b.prompt.marking == "explicit" and not b.prompt.marks):
         return None
     if any(e.use is not None and (e.use.cached_total or e.use.written) for e in (a, b)):
         return None
-    shown = b.use is not None
-    if not shown and (b.prompt.provider != "anthropic" or tokens < WORTH):
+    tokens = b.tokens(b.marked)
+    return _too_short(pair, tokens, 0.9) if tokens < b.minimum else None
+
+
+def below_minimum(pair: Pair) -> Finding | None:
+    """The marked prefix would do for some models, and seems too short for this one."""
+    b = pair.b
+    tokens = b.tokens(b.marked)
+    if b.use is not None or b.prompt.provider != "anthropic" or not b.prompt.marks:
         return None
+    return _too_short(pair, tokens, 0.6) if SHORTEST <= tokens < b.minimum else None
+
+
+def _too_short(pair: Pair, tokens: int, confidence: float) -> Finding:
+    least = pair.b.minimum
     return Finding(
-        f"about {tokens:,} tokens up to the last mark, and {b.minimum:,} are the least that is cached",
-        0.9 if shown else 0.6,
-        kept=len(pair.old),
+        f"about {tokens:,} tokens are to be cached, and {least:,} are the least that is", confidence, kept=len(pair.old)
     )
 
 
