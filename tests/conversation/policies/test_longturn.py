@@ -152,15 +152,15 @@ def test_a_summary_is_the_last_resort_and_its_tail_begins_at_a_user_message() ->
 def test_old_outputs_go_before_anything_is_summed_up() -> None:
     shape = Shape().system(1_000)
     shape.user()
-    for _ in range(9):
+    for _ in range(14):
         shape.step(6_000)
     for _ in range(10):
-        shape.answer(10_700)
+        shape.answer(7_600)
     decision = due(shape)
     assert decision.summary is None
     assert decision.edits
     shape.edit(decision)
-    assert shape.tokens <= 0.7 * WINDOW.usable
+    assert shape.tokens <= 0.5 * WINDOW.usable
 
 
 # What opencode's users report, each with opencode's own rules beside it.
