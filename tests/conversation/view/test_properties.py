@@ -77,6 +77,19 @@ def test_an_undone_edit_never_was(seed: int, which: int) -> None:
     assert again.epoch.reason == "undone"
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, which=st.integers(0, 100))
+def test_any_edit_may_be_undone_later(seed: int, which: int) -> None:
+    """What was decided on a view that had it still leads to a view that can be sent."""
+    entries: list[Entry] = list(history(seed).entries)
+    if edits := [number for number, entry in enumerate(entries) if isinstance(entry, Edited) and entry.edits]:
+        number = edits[which % len(edits)]
+        entries[number] = dataclasses.replace(entries[number], undone=True)  # type: ignore[type-var]
+    view = fold(entries)
+    check_pairs(render(view).messages, waiting=len(view.waiting))
+    assert all(item.refers_to in view.places for item in view.items if item.shape == "reference")
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_edits_are_pure_and_survive_storage(seed: int) -> None:
