@@ -41,11 +41,13 @@ class CodexPolicy:
         self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
     ) -> Decision:
         limit = self.options.limit or min(window.context * 9 // 10, window.usable)
+        if expected < limit:
+            return Decision()
         all_steps = steps(items)
         # A user message that has no answer yet is what comes next, not history.
         pending = len(all_steps) > 1 and all_steps[-1].user
         old = all_steps[:-1] if pending else all_steps
-        if expected < limit or not any(not step.user and not step.summary for step in old):
+        if not any(not step.user and not step.summary for step in old):
             return Decision()
         left, keep = self.options.user_messages, []
         for step in reversed(old):

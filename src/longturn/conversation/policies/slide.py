@@ -35,8 +35,10 @@ class SlidePolicy:
     def due(
         self, items: Sequence[Item], expected: int, reported: int | None, window: Window, cold: bool = False
     ) -> Decision:
+        if expected <= self.options.full * window.usable:
+            return Decision()
         all_steps = steps(items)
-        if expected <= self.options.full * window.usable or len(all_steps) < 2:
+        if len(all_steps) < 2:
             return Decision()
         scale = expected / max(sum(item.tokens for item in items), 1)
         room = self.options.left * window.usable / scale - fixed_tokens(items)
