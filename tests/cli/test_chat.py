@@ -45,6 +45,7 @@ def test_a_conversation_with_an_engine_of_its_own(cli: CliRunner, tiny_folder: P
     for logical, cached, computed, _ in (first, second, third):
         assert logical == cached + computed
     assert first[1] == 0
+    assert result.stderr.count("cut off at the limit of an answer") == 3
     assert second[1] > 0
     assert second[3] == first[0] + second[0]
     assert third[3] == third[0]
@@ -271,6 +272,12 @@ def test_tools_in_a_root_and_of_a_server(cli: CliRunner, other: str, tmp_path: P
     results = OtherServer.bodies[1]["messages"][-2:]
     assert [message["content"] for message in results] == ["the word is heron", "5"]
     assert 'read {"path": "a.txt"}' in result.stderr
+    before = OtherServer.bodies[-1]
+    cli.invoke(app, ["chat", "--url", other, *options, "--session", "last"], input="More\n")
+    after = OtherServer.bodies[-1]
+    assert after["tools"] == before["tools"]
+    assert after["messages"][: len(before["messages"])] == before["messages"]
+    assert [message["role"] for message in after["messages"][len(before["messages"]) :]] == ["assistant", "user"]
     bad = cli.invoke(app, ["chat", "--url", other, "--mcp", "calc"], input="x\n")
     assert "NAME=COMMAND" in bad.stderr
 

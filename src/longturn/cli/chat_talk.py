@@ -34,6 +34,7 @@ HELP = (
     "/exit ends the program, Ctrl-C stops an answer"
 )
 TITLE = 60
+ENDS = {"length": " · cut off at the limit of an answer", "refused": " · the provider refused to answer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +197,10 @@ class Talk:
 
     def _show(self, event: Event) -> None:
         match event:
-            case Answered(line=line):
+            case Answered(answer=answer, line=line):
                 self._end_line()
                 told = self._meters.add(line) if line.use != NO_USE else "no usage was reported for this turn"
-                note(told)
+                note(told + ENDS.get(answer.finish, ""))
             case Called(call=call):
                 note(f"{call.tool} {call.arguments}")
             case Resulted(result=result):

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from longturn.conversation.models.contract import Answer, Delta, Model, ModelRequest, answer_of
+from longturn.conversation.models.openai_chat import OpenAIChat
 from longturn.conversation.models.retrying import Retrying
 from longturn.conversation.parts import Reasoning, Text, ToolCall
 from longturn.conversation.window import Window
@@ -348,6 +349,31 @@ async def test_windows(api: Provider, kind: str):
     expected = {"anthropic": Window(4096, 512), "gemini": Window(4608, 512, 4096)}.get(kind, Window(4096, 1024))
     assert await asked.window() == expected
     await asked.close()
+
+
+async def test_a_server_that_does_not_tell_its_window(api: Provider):
+    # Its name may be that of a well-known model, and yet it may be served with a window of any size.
+    api.will(Reply(json.dumps({"object": "list", "data": [{"id": "gpt-4o", "object": "model"}]})))
+    asked = OpenAIChat("gpt-4o", api.url)
+    assert await asked.window() is None
+    await asked.close()
+    own = OpenAIChat("gpt-4o", None, "KEY")
+    window = await own.window()
+    assert window is not None
+    assert window.context == 128_000
+    await own.close()
+
+
+async def test_anthropic_is_sent_no_block_of_space(api: Provider):
+    api.will(whole("anthropic"))
+    said = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": " \n"},
+        {"role": "user", "content": "Go"},
+    ]
+    await pieces(model("anthropic", api.url), ModelRequest(said))
+    texts = [block["text"] for message in api.asked[0].body["messages"] for block in message["content"]]
+    assert texts == ["Hi", "Go"]
 
 
 async def test_anthropic_is_asked_for_no_more_than_the_model_can_answer(api: Provider):

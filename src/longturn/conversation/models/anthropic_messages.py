@@ -131,9 +131,11 @@ def conversation(
             system += blocks(message)
             continue
         role = "assistant" if message["role"] == "assistant" else "user"
-        if not turns or turns[-1]["role"] != role:
-            turns.append({"role": role, "content": []})
-        turns[-1]["content"] += blocks(message, load)
+        content = list(blocks(message, load))
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += content
+        elif content:
+            turns.append({"role": role, "content": content})
     return system, turns
 
 
@@ -149,7 +151,8 @@ def blocks(message: Mapping[str, Any], load: Load | None = None) -> Iterator[dic
             yield own
     for piece in pieces(message, load):
         if isinstance(piece, str):
-            yield {"type": "text", "text": piece}
+            if piece.strip():  # a block of nothing but space is refused
+                yield {"type": "text", "text": piece}
         else:
             source = {"type": "base64", "media_type": piece.media_type, "data": piece.data}
             yield {"type": "image", "source": source}

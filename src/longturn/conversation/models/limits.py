@@ -15,8 +15,8 @@ def limited(context: int, output: int | None = None, *, prompt: int | None = Non
     return Window(context=context, output=reserved, input=prompt)
 
 
-def known_window(name: str, provider: str | None) -> Window | None:
-    """The window of a model by `genai-prices`' data, None where it does not know the name."""
+def known_window(name: str, provider: str) -> Window | None:
+    """The window of a provider's model by `genai-prices`' data, None where it does not know the name."""
     from genai_prices import data_snapshot
 
     try:

@@ -76,10 +76,11 @@ async def served(sdk: AsyncOpenAI) -> dict[str, Mapping[str, Any]]:
 
 
 async def window_of(sdk: AsyncOpenAI, name: str, url: str | None) -> Window | None:
-    """The limits of a model: what its server lists, else what is known of the name. Raises ProviderError."""
-    if url is not None:
-        listed = (await served(sdk)).get(name, {})
-        for field in CONTEXT_NAMES:
-            if isinstance(context := listed.get(field), int) and context > 0:
-                return limited(context)
-    return known_window(name, "openai" if url is None else None)
+    """The limits of a model: what its server lists, of OpenAI's own what is known of the name. Raises ProviderError."""
+    if url is None:
+        return known_window(name, "openai")
+    listed = (await served(sdk)).get(name, {})
+    for field in CONTEXT_NAMES:
+        if isinstance(context := listed.get(field), int) and context > 0:
+            return limited(context)
+    return None
