@@ -72,6 +72,7 @@ MORE: list[Turn] = [
 def request(
     provider: str,
     turns: list[Turn] | None = None,
+    /,
     *,
     system: str | list[str] = SYSTEM,
     tools: list[dict[str, Any]] | None = None,

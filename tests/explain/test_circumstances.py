@@ -62,6 +62,7 @@ def mechanism(a: dict[str, Any], b: dict[str, Any], provider: str = "anthropic")
         ("openai", {}, {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}),
         ("openai", {}, {"parallel_tool_calls": False}),
         ("openai-chat", {"reasoning_effort": "low"}, {"reasoning_effort": "high"}),
+        ("openai-chat", {}, {"tool_choice": "required"}),
         ("openai-chat", {}, {"response_format": {"type": "json_object"}}),
         ("openai-chat", {"service_tier": "flex"}, {"service_tier": "priority"}),
         ("anthropic", {}, {"tool_choice": {"type": "any"}}),
@@ -89,6 +90,7 @@ def test_setting_changed(provider: str, before: dict[str, Any], after: dict[str,
         ("openai", {"reasoning": {"effort": "medium"}}),
         ("openai", {"text": {"format": {"type": "text"}, "verbosity": "medium"}}),
         ("openai", {"parallel_tool_calls": True, "tool_choice": "none"}),
+        ("openai-chat", {"tool_choice": {"type": "allowed_tools", "tools": []}}),
         ("openai-chat", {"service_tier": "auto", "response_format": {"type": "text"}}),
         ("anthropic", {"output_config": {"effort": "high"}}),
         ("anthropic", {"thinking": {"type": "disabled"}, "tool_choice": {"type": "auto"}}),
@@ -124,6 +126,18 @@ def test_another_model_is_another_place(provider: str) -> None:
     assert told.mechanism == "routing"
     assert told.first_divergence is not None
     assert (told.first_divergence.before, told.first_divergence.after) == (MODELS[provider], "other-1")
+
+
+@pytest.mark.parametrize(
+    ("provider", "before", "after"),
+    [
+        ("openai-chat", {"provider": {"order": ["a"]}}, {"provider": {"order": ["b"]}}),
+        ("openai-chat", {}, {"provider": {"only": ["b"]}}),
+        ("anthropic", {"inference_geo": "us"}, {"inference_geo": "eu"}),
+    ],
+)
+def test_another_provider_or_region_is_another_place(provider: str, before: Any, after: Any) -> None:
+    assert mechanism(request(provider, **before), request(provider, TURNS + MORE, **after), provider) == "routing"
 
 
 @every_provider
@@ -185,6 +199,21 @@ def test_an_hours_mark_outlives_the_five_minutes_behind_it() -> None:
     assert mechanism(sent(a, 0), sent(b, 400)) == "none"
 
 
+def test_another_time_to_live_at_the_same_place_is_written_again() -> None:
+    a, b = request("anthropic"), request("anthropic", TURNS + MORE)
+    a["system"][0]["cache_control"] = HOUR
+    wrote, again = usage("anthropic", 3000, 0, 3000), usage("anthropic", 3100, 0, 3100)
+    assert mechanism(sent(a, 0, wrote), sent(b, 60, again)) == "ttl_expired"
+    assert mechanism(sent(a, 0, wrote), sent(b, 60, usage("anthropic", 3100, 3000, 100))) == "none"
+    assert mechanism(sent(a, 0), sent(b, 60)) == "none"
+
+
+def test_marks_that_only_the_usage_shows_expire_too() -> None:
+    a, b = request("anthropic", mark=False), request("anthropic", TURNS + MORE, mark=False)
+    a, b = sent(a, 0, usage("anthropic", 3000, 0, 3000)), sent(b, 400, usage("anthropic", 3100, 0, 3100))
+    assert mechanism(a, b) == "ttl_expired"
+
+
 def test_a_hit_after_all_is_not_expired() -> None:
     a = sent(request("anthropic"), 0, usage("anthropic", 3000, 0, 3000))
     b = sent(request("anthropic", TURNS + MORE), 900, usage("anthropic", 3100, 3000, 100))
@@ -207,6 +236,13 @@ def test_cold_fanout(provider: str, case: str) -> None:
     told = explain(a, b, provider)
     assert told.mechanism == "cold_fanout"
     assert told.lost_tokens == 3000
+
+
+def test_a_fanout_without_times_shows_in_equal_writes() -> None:
+    a = sent(request("anthropic"), None, usage("anthropic", 3000, 0, 3000))
+    b = request("anthropic", [*TURNS[:4], ("user", text("Or rather explain the writer."))])
+    assert mechanism(a, sent(b, None, usage("anthropic", 3010, 0, 3010))) == "cold_fanout"
+    assert mechanism(a, sent(b, None, usage("anthropic", 3010, 2900, 110))) == "none"
 
 
 def test_what_was_answered_before_is_no_fanout() -> None:
@@ -240,6 +276,14 @@ def test_a_short_prompt_needs_no_marks() -> None:
     assert mechanism(request("anthropic"), automatic) == "none"
 
 
+def test_a_mark_that_falls_back_is_a_dropped_one() -> None:
+    a, b = request("anthropic"), request("anthropic", TURNS + MORE)
+    del b["messages"][-1]["content"][-1]["cache_control"]
+    missed = sent(b, 9, usage("anthropic", 3100, 2400))
+    assert mechanism(sent(a, 0, usage("anthropic", 3000, 0, 3000)), missed) == "no_marks"
+    assert mechanism(a, b) == "none"
+
+
 def calls(n: int, *, parallel: bool) -> list[Turn]:
     """An answer that calls `n` tools, one after another or all at once, and its results."""
     asked = [call("read", {"path": f"{i}.py", "limit": 1}, f"call_{i}") for i in range(n)]
@@ -256,6 +300,14 @@ def test_lookback_exceeded(n: int) -> None:
     assert told.mechanism == "lookback_exceeded"
     assert told.append_only
     assert 0 < told.lost_tokens < 2000
+
+
+def test_lookback_exceeded_though_much_was_found_further_ahead() -> None:
+    a = sent(request("anthropic"), 0, usage("anthropic", 2000, 0, 2000))
+    b = request("anthropic", TURNS + calls(12, parallel=False))
+    told = explain(a, sent(b, 9, usage("anthropic", 2600, 1700, 900)), "anthropic")
+    assert (told.mechanism, told.lost_tokens) == ("lookback_exceeded", 300)
+    assert mechanism(a, sent(b, 9, usage("anthropic", 2600, 2000, 600))) == "none"
 
 
 def test_lookback_reaches_nineteen_positions_and_counts_a_run_as_one() -> None:
@@ -318,6 +370,11 @@ def test_below_minimum_of_an_automatic_cache(provider: str) -> None:
     assert told.mechanism == "below_minimum"
     assert told.lost_tokens == 0
     assert mechanism(a, b, provider) == "none"
+
+
+def test_a_usage_of_the_earlier_request_is_enough_to_see_that_nothing_is_kept() -> None:
+    a, b = (request("anthropic", turns, system="Be brief.", tools=[]) for turns in (TURNS[:1], TURNS[:1] + MORE))
+    assert mechanism(sent(a, 0, usage("anthropic", 40)), b) == "below_minimum"
 
 
 def test_a_tiny_prompt_with_marks_is_only_a_lint() -> None:
@@ -465,9 +522,17 @@ def test_much_input_behind_an_early_mark_is_counted_well() -> None:
     for body in (a, b):
         body["system"][0]["cache_control"] = MARK
     told = explain(
-        sent(a, 0, usage("anthropic", 2000, 0, 1700)), sent(b, 9, usage("anthropic", 5000, 1700)), "anthropic"
+        sent(a, 0, usage("anthropic", 2000, 0, 1700)), sent(b, 9, usage("anthropic", 3600, 1700)), "anthropic"
     )
     assert told.mechanism == "none"
+
+
+def test_input_that_grows_by_what_was_cached_is_counted_twice() -> None:
+    a, b = request("anthropic", mark=False), request("anthropic", TURNS + MORE, mark=False)
+    inclusive = {"input_tokens": 3100, "cache_read_input_tokens": 3000, "output_tokens": 5}
+    assert mechanism(sent(a, 0, usage("anthropic", 3000, 0, 2990)), sent(b, 9, inclusive)) == "usage_double_count"
+    prompt = {"prompt_tokens": 3100, "cache_read_input_tokens": 3000}
+    assert mechanism(a, sent(b, 9, prompt)) == "usage_double_count"
 
 
 # Requests in general.

@@ -28,7 +28,11 @@ STUB = "[old tool result pruned]"
 
 
 def verdict(provider: str, a: dict[str, Any], b: dict[str, Any]) -> Verdict:
-    return explain(request(provider, **a), request(provider, **b), provider)
+    return explain(body(provider, **a), body(provider, **b), provider)
+
+
+def body(provider: str, turns: list[Turn] | None = None, **settings: Any) -> dict[str, Any]:
+    return request(provider, turns, **settings)
 
 
 def changed(turn: int, *blocks: Any, turns: list[Turn] = TURNS) -> list[Turn]:
@@ -183,6 +187,59 @@ def test_sliding_window(provider: str, dropped: int) -> None:
 
 
 @every_provider
+def test_numbered_messages_that_slide_are_no_counter(provider: str) -> None:
+    turns = [
+        (role, text(f"{word} {i}"))
+        for i in range(1, 6)
+        for role, word in (("user", "question"), ("assistant", "answer"))
+    ]
+    told = verdict(provider, {"turns": turns[:7]}, {"turns": turns[2:9]})
+    assert told.mechanism == "sliding_window"
+
+
+@every_provider
+def test_context_that_hops_forward_has_moved(provider: str) -> None:
+    context = ("user", text("The user works in Europe, on a Tuesday, in the parser."))
+    told = verdict(provider, {"turns": [context, *TURNS]}, {"turns": [*TURNS, MORE[0], context, MORE[1]]})
+    assert told.mechanism == "moved_segment"
+
+
+@every_provider
+def test_surroundings_told_in_the_first_message_are_volatile(provider: str) -> None:
+    def opening(folder: str) -> list[Turn]:
+        return changed(0, text(f"<env>cwd: {folder}</env>"), *TURNS[0][1:])
+
+    told = verdict(provider, {"turns": opening("/home/ann/one")}, {"turns": opening("/tmp/two/three") + MORE})
+    assert told.mechanism == "volatile_text"
+
+
+@every_provider
+def test_a_stub_in_the_last_message_is_a_rewrite(provider: str) -> None:
+    told = verdict(provider, {}, {"turns": changed(4, text("[message pruned]"))})
+    assert told.mechanism == "history_rewritten"
+
+
+@every_provider
+def test_a_question_about_a_summary_is_no_compaction(provider: str) -> None:
+    told = verdict(provider, {}, {"turns": changed(4, text("Write a summary of the parser."))})
+    assert told.mechanism == "none"
+
+
+def test_a_result_without_error_is_the_same_when_it_says_so() -> None:
+    a, b = request("anthropic"), request("anthropic", TURNS + MORE)
+    b["messages"][2]["content"][0]["is_error"] = False
+    assert explain(a, b, "anthropic").mechanism == "none"
+    b["messages"][2]["content"][0]["is_error"] = True
+    assert explain(a, b, "anthropic").mechanism == "history_rewritten"
+
+
+def test_emptied_reasoning_is_stripped() -> None:
+    a, b = request("anthropic"), request("anthropic", TURNS + MORE)
+    b["messages"][1]["content"][0]["thinking"] = ""
+    assert explain(a, b, "anthropic").mechanism == "thinking_stripped"
+
+
+@every_provider
 @pytest.mark.parametrize("way", ["block", "inside", "dropped", "renewed"])
 def test_moved_segment(provider: str, way: str) -> None:
     reminder = "<reminder>The todo list is empty. Use the tool to fill it.</reminder>"
@@ -239,12 +296,12 @@ def test_thinking_stripped(provider: str, way: str) -> None:
 
 
 def test_a_lost_signature_is_stripped_thinking() -> None:
-    def body(**extra: str) -> dict[str, Any]:
+    def signed(**extra: str) -> dict[str, Any]:
         made = request("gemini", TURNS + MORE)
         made["contents"][3]["parts"][0] |= extra
         return made
 
-    assert explain(body(thoughtSignature="c2ln"), body(), "gemini").mechanism == "thinking_stripped"
+    assert explain(signed(thoughtSignature="c2ln"), signed(), "gemini").mechanism == "thinking_stripped"
     a, b = request("openai"), request("openai", TURNS + MORE)
     del b["input"][1]["encrypted_content"]
     assert explain(a, b, "openai").mechanism == "thinking_stripped"
@@ -350,12 +407,12 @@ def test_another_question_over_the_same_prefix_is_fine(provider: str) -> None:
 
 
 def test_a_clock_behind_the_last_mark_is_fine() -> None:
-    def body(clock: str) -> dict[str, Any]:
+    def asked(clock: str) -> dict[str, Any]:
         made = request("anthropic", changed(4, text(f"It is {clock}. Mend it.")), mark=False)
         made["system"][0]["cache_control"] = {"type": "ephemeral"}
         return made
 
-    assert explain(body("12:00:01"), body("12:00:09"), "anthropic").mechanism == "none"
+    assert explain(asked("12:00:01"), asked("12:00:09"), "anthropic").mechanism == "none"
 
 
 @every_provider

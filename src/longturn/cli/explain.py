@@ -31,8 +31,8 @@ def explain(
 ) -> None:
     """Tell why the second of two requests could not reuse the cached prefix of the first.
 
-    A file holds the body of a request, or {"request": body, "usage": object, "time": seconds or text}.
-    The provider's usage and the time (since 1970, or ISO 8601) tell expiry, routing and double counts.
+    A file holds a request's body, or {"request": body, "usage": object, "time": seconds or text}.
+    The provider's usage and the time tell expiry, routing, cold starts and double counts.
     """
     import msgspec
 

@@ -12,7 +12,9 @@ from longturn.explain.leaves import Leaf, leaves, written
 from longturn.explain.verdict import Divergence
 
 FOUND = 0.7
-"""Share of what was left in the cache from which on a request counts as a hit."""
+"""Share of what was probably left in the cache from which on a request counts as a hit."""
+EXACTLY = 0.95
+"""The same where usage and marks say how much that was."""
 ALIKE = 3
 """Segments in a row that have to agree for two requests to have met again."""
 
@@ -131,7 +133,7 @@ class Pair:
         if self.a.use is not None and self.a.prompt.marking == "automatic" and found:
             # How much of the last answer's prompt an automatic cache keeps is its own affair.
             return found >= min(self.a.use.cached_total or self.a.left, FOUND * self.a.left)
-        return found >= FOUND * self.a.left
+        return found >= (FOUND if self.a.use is None else EXACTLY) * self.a.left
 
     def lost_from(self, segments: int) -> int:
         """Tokens lost when only the first `segments` segments could be reused."""

@@ -115,6 +115,8 @@ def _segment(level: Level, name: str, path: str, role: str, block: dict[str, Any
         return Segment(level, name, inner, role, "text", str(block.get("text") or ""), message)
     value = _bare(block)
     if kind == "tool_result":
+        if not value.get("is_error"):
+            value.pop("is_error", None)
         value["content"] = [_bare(inner) for inner, _ in _blocks(block.get("content"), "")]
     return Segment(level, name, path, role, kind, value, message)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from longturn.dialects.segments.form import Mark, Segment, as_dict
 
 DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "tool_choice": ("auto", "none"),
     "parallel_tool_calls": (True,),
     "effort": ("medium",),
     "verbosity": ("medium",),
@@ -18,17 +19,17 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
 FAMILY = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
 
 
-def by_marks(body: Mapping[str, Any]) -> bool:
+def by_marks(body: Mapping[str, Any], marks: list[Mark]) -> bool:
     """Whether hits exist only at breakpoints that the request names or implies: from gpt-5.6 on."""
-    if body.get("prompt_cache_options"):
+    if marks or body.get("prompt_cache_options"):
         return True
     found = FAMILY.search(str(body.get("model")))
     return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 6)
 
 
-def marking(body: Mapping[str, Any]) -> Literal["explicit", "implicit", "automatic"]:
+def marking(body: Mapping[str, Any], marks: list[Mark]) -> Literal["explicit", "implicit", "automatic"]:
     """How the request's prefix is marked; see `Prompt`."""
-    if not by_marks(body):
+    if not by_marks(body, marks):
         return "automatic"
     return "explicit" if as_dict(body.get("prompt_cache_options")).get("mode") == "explicit" else "implicit"
 
@@ -43,6 +44,12 @@ def breakpoint_of(part: Any, index: int, path: str) -> Mark | None:
     """The mark on a content part, if it has one."""
     given = as_dict(part).get("prompt_cache_breakpoint")
     return Mark(index, f"{path}.prompt_cache_breakpoint", as_dict(given).get("ttl")) if given else None
+
+
+def choice(body: Mapping[str, Any]) -> Any:
+    """The tool choice, as far as it may show in the prompt: which of the tools are allowed does not."""
+    given = body.get("tool_choice")
+    return None if as_dict(given).get("type") == "allowed_tools" else given
 
 
 def placed(marks: list[Mark], segments: list[Segment], marking: str) -> tuple[Mark, ...]:

@@ -39,7 +39,7 @@ def parse(body: Mapping[str, Any]) -> Prompt:
             segments.append(Segment(level, name, path, role, kind, value, -1 if head else k))
             if mark := openai.breakpoint_of(part, len(segments) - 1, path.removesuffix(".text")):
                 marks.append(mark)
-    marking = openai.marking(body)
+    marking = openai.marking(body, marks)
     return Prompt(
         provider="openai-chat",
         model=str(body.get("model") or ""),
@@ -48,6 +48,7 @@ def parse(body: Mapping[str, Any]) -> Prompt:
         marks=openai.placed(marks, segments, marking),
         settings=settings(
             {
+                "tool_choice": (openai.choice(body), "$.tool_choice", "tools"),
                 "service_tier": (body.get("service_tier"), "$.service_tier", "tools"),
                 "parallel_tool_calls": (body.get("parallel_tool_calls"), "$.parallel_tool_calls", "tools"),
                 "effort": (body.get("reasoning_effort"), "$.reasoning_effort", "tools"),

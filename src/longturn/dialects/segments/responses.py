@@ -48,7 +48,7 @@ def parse(body: Mapping[str, Any]) -> Prompt:
             segments.append(Segment(level, name, path, who, kind, value, -1 if head else k))
             if mark := openai.breakpoint_of(part, len(segments) - 1, path.removesuffix(".text")):
                 marks.append(mark)
-    marking = openai.marking(body)
+    marking = openai.marking(body, marks)
     reasoning, text = as_dict(body.get("reasoning")), as_dict(body.get("text"))
     return Prompt(
         provider="openai",
@@ -58,6 +58,7 @@ def parse(body: Mapping[str, Any]) -> Prompt:
         marks=openai.placed(marks, segments, marking),
         settings=settings(
             {
+                "tool_choice": (openai.choice(body), "$.tool_choice", "tools"),
                 "service_tier": (body.get("service_tier"), "$.service_tier", "tools"),
                 "parallel_tool_calls": (body.get("parallel_tool_calls"), "$.parallel_tool_calls", "tools"),
                 "effort": (reasoning.get("effort"), "$.reasoning.effort", "tools"),

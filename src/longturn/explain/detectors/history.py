@@ -14,6 +14,10 @@ SUMMARY = re.compile(
     r"|conversation summary|<(conversation[_-])?summary>|\bcompacted\b"
     r"|summari[sz]ed (conversation|history)|summary of conversation"
 )
+STUB = re.compile(
+    r"(?i)^\W*[\w ]{0,40}\b(pruned|truncated|omitted|removed|elided|cleared|trimmed)\b.{0,80}$", re.DOTALL
+)
+"""A text that stands for one that was taken out."""
 SHORT = 8
 """Characters of a text below which its return elsewhere says nothing."""
 EPHEMERAL = ("<", "[", "(")
@@ -26,7 +30,7 @@ def compacted(pair: Pair) -> Finding | None:
             return None
         return Finding("a compaction block stands for what came before it", 0.95, intentional=True)
     b = pair.after
-    if b is None or pair.append_only or pair.depth == 0 or not SUMMARY.search(b.text[:2000]):
+    if b is None or pair.append_only or pair.last_turn or pair.depth == 0 or not SUMMARY.search(b.text[:2000]):
         return None
     if pair.before is not None and SUMMARY.search(pair.before.text[:2000]) and b.level == "system":
         return None
@@ -42,8 +46,10 @@ def thinking_stripped(pair: Pair) -> Finding | None:
     if a is None or a.level != "messages":
         return None
     gone = [leaf for leaf in pair.changes if leaf.after is None and SIGNED.search(leaf.path)]
-    if pair.changes and (len(gone) == len(pair.changes)):
+    if pair.changes and len(gone) == len(pair.changes):
         return Finding("the signature of reasoning is left out", 0.9)
+    if pair.changes and a.kind == "thinking" and all(leaf.after in (None, "") for leaf in pair.changes):
+        return Finding("reasoning of the history is emptied", 0.9)
     if _unsigned(a) and b is not None and b.kind == a.kind and _unsigned(a) == b.value:
         return Finding("the signature of reasoning is left out", 0.9)
     if a.kind != "thinking":
@@ -95,11 +101,14 @@ def sliding_window(pair: Pair) -> Finding | None:
     a = pair.before
     if a is None or not pair.removed or not _first_messages(pair):
         return None
-    kept = pair.old[pair.index + pair.removed :]
+    gone, kept = pair.old[pair.index :][: pair.removed], pair.old[pair.index + pair.removed :]
     rest = pair.new[pair.index : pair.index + len(kept)]
+    whole = (pair.index == 0 or pair.old[pair.index - 1].message != a.message) and gone[-1].message != kept[0].message
+    if not whole or any(g.same(s) for g in gone for s in pair.new[pair.index :]):
+        return None
     if len(rest) < len(kept) or not all(x.same(y) for x, y in zip(kept, rest, strict=True)):
         return None
-    messages = len({s.message for s in pair.old[pair.index : pair.index + pair.removed]})
+    messages = len({s.message for s in gone})
     return Finding(f"the oldest {messages} messages are dropped, the rest is as before", 0.95)
 
 
@@ -137,7 +146,7 @@ def history_rewritten(pair: Pair) -> Finding | None:
     a, b = pair.before, pair.after
     if pair.append_only or a is None or b is None or pair.depth < 2:
         return None
-    if pair.last_turn and a.kind == b.kind == "text":
+    if pair.last_turn and a.kind == b.kind == "text" and not STUB.search(b.text):
         return None
     shorter = len(b.text) < len(a.text)
     what = "was shortened or replaced" if shorter else "was replaced"

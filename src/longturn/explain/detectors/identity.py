@@ -8,9 +8,19 @@ from longturn.explain.leaves import leaves, written
 from longturn.explain.pair import Pair
 from longturn.explain.verdict import Divergence
 
+UNLISTED = (("openai", ["tool_choice"]), ("openai-chat", ["tool_choice"]))
+"""What may be part of the prefix, and is not in the provider's list of what is."""
+PLACES = ("provider", "inference_geo")
+"""Parts of a body that say where it is to be computed."""
 
-def other_model(pair: Pair) -> Finding | None:
-    """Another model: no cache is shared between two."""
+
+def elsewhere(pair: Pair) -> Finding | None:
+    """Another model, provider or region: no cache is shared between two."""
+    for place in PLACES:
+        old, new = pair.a.body.get(place), pair.b.body.get(place)
+        if old != new:
+            at = Divergence.between(place, f"$.{place}", written(old), written(new))
+            return Finding(f"{place} changes: the cache is kept where a request was computed", 0.8, at=at, kept=0)
     a, b = pair.a.prompt.model, pair.b.prompt.model
     if not a or not b or a == b:
         return None
@@ -58,7 +68,8 @@ def setting_changed(pair: Pair) -> Finding | None:
         at = Divergence.between(changed[0], first.path, written(first.before), written(first.after))
     else:
         at = Divergence.between(changed[0], setting.path, written(old), written(new))
-    disclosed = pair.a.prompt.provider != "gemini"
+    provider = pair.a.prompt.provider
+    disclosed = provider != "gemini" and (provider, changed) not in UNLISTED
     return Finding(
         f"{', '.join(changed)} changed: part of what is cached from {setting.level} on",
         0.9 if disclosed else 0.5,

@@ -19,7 +19,7 @@ def ttl_expired(pair: Pair) -> Finding | None:
     if gap is None or pair.hit:
         return None
     a = pair.a.prompt
-    if a.marking != "automatic" and not a.marks:
+    if a.marking != "automatic" and not a.marks and not (pair.a.use and pair.a.left):
         return None
     kept = [mark.index + 1 for mark in a.marks if gap <= _life(pair.a, mark.ttl)]
     life = _life(pair.a, a.marks[-1].ttl if a.marks else None)
@@ -29,6 +29,17 @@ def ttl_expired(pair: Pair) -> Finding | None:
         )
     if a.marking == "automatic" and gap > IDLE and pair.hit is False:
         return Finding(f"{gap:,.0f} s have passed; an idle prefix is kept for minutes", 0.6, kept=0)
+    return None
+
+
+def life_changed(pair: Pair) -> Finding | None:
+    """The same place was marked for another time to live: it is written again."""
+    old = {mark.index: mark.ttl for mark in pair.a.prompt.marks}
+    if pair.hit is not False:
+        return None
+    for mark in pair.b.prompt.marks:
+        if mark.index in old and _life(pair.a, old[mark.index]) != _life(pair.b, mark.ttl):
+            return Finding("the same place is marked for another time to live, and is written again", 0.65, kept=0)
     return None
 
 
@@ -47,16 +58,27 @@ def image_toggled(pair: Pair) -> Finding | None:
 
 def cold_fanout(pair: Pair) -> Finding | None:
     """Both were under way at once over the same prefix: neither found it, both wrote it."""
-    if pair.gap is None or abs(pair.gap) > TOGETHER or pair.b.use is None or pair.b.use.cached_total:
+    if pair.b.use is None or pair.b.use.cached_total or not _together(pair):
         return None
     answered = any(s.role in ("assistant", "model") for s in pair.new[len(pair.old) :])
     shared = pair.a.tokens(pair.index)
     if answered or not pair.a.left or shared < pair.a.minimum or not (pair.last_turn or pair.append_only):
         return None
+    when = "both" if pair.gap is None else f"both were sent within {abs(pair.gap):.1f} s and"
     return Finding(
-        f"both were sent within {abs(pair.gap):.1f} s over about {shared:,} tokens in common, and neither found them",
-        0.85,
+        f"{when} computed about {shared:,} tokens that they have in common",
+        0.6 if pair.gap is None else 0.85,
         kept=pair.index,
+    )
+
+
+def _together(pair: Pair) -> bool:
+    """Whether both may have been under way at once: by their times, or else because both wrote as much."""
+    if pair.gap is not None:
+        return abs(pair.gap) <= TOGETHER
+    a, b = pair.a.use, pair.b.use
+    return (
+        a is not None and b is not None and not a.cached_total and 0 < 0.9 * a.written <= b.written <= 1.1 * a.written
     )
 
 

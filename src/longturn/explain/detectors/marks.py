@@ -14,6 +14,10 @@ SHORTEST = min(tokens for _, tokens in limits.MINIMUMS["anthropic"])
 def no_marks(pair: Pair) -> Finding | None:
     """Caching has to be asked for, and the later request does not."""
     b = pair.b
+    if b.prompt.provider == "anthropic" and _marks_dropped(pair):
+        return Finding(
+            "the later request's last mark stands ahead of the earlier one's, and its usage shows a miss", 0.7
+        )
     if b.prompt.marking != "explicit" or b.prompt.marks or (b.use and (b.use.cached_total or b.use.written)):
         return None
     if b.prompt.provider == "anthropic" and pair.a.prompt.marks:
@@ -23,12 +27,18 @@ def no_marks(pair: Pair) -> Finding | None:
     return Finding(f"about {b.logical:,} tokens are sent without any mark", 0.9 if b.use else 0.8, kept=0)
 
 
+def _marks_dropped(pair: Pair) -> bool:
+    old, new = pair.a.prompt.marks, pair.b.prompt.marks
+    return pair.hit is False and bool(old) and bool(new) and new[-1].index < old[-1].index
+
+
 def nothing_kept(pair: Pair) -> Finding | None:
     """The prefix is too short to be cached, and the usage shows it: nothing was found, nothing was kept."""
     a, b = pair.a, pair.b
-    if b.use is None or (b.prompt.marking == "explicit" and not b.prompt.marks):
+    reported = [e.use for e in (a, b) if e.use is not None]
+    if not reported or (b.prompt.marking == "explicit" and not b.prompt.marks):
         return None
-    if any(e.use is not None and (e.use.cached_total or e.use.written) for e in (a, b)):
+    if any(use.cached_total or use.written for use in reported):
         return None
     tokens = b.tokens(b.marked)
     return _too_short(pair, tokens, 0.9) if tokens < b.minimum else None

@@ -50,7 +50,7 @@ def body_order(pair: Pair) -> Finding | None:
     old = [key for key in pair.a.prompt.order if key in both]
     new = [key for key in pair.b.prompt.order if key in both]
     vertex = str(pair.b.body.get("anthropic_version", "")).startswith("vertex")
-    late = vertex and pair.hit is False and "messages" in new[:-1]
+    late = vertex and "messages" in new[:-1]
     if old == new and not late:
         return None
     how = f"{', '.join(old)} become {', '.join(new)}" if old != new else f"{', '.join(new)}: messages are not the last"

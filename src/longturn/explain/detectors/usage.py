@@ -9,6 +9,10 @@ from longturn.explain.exchange import Exchange
 from longturn.explain.finding import Finding
 from longturn.explain.pair import Pair
 
+GROWTH = 1.4
+"""How many times as many tokens as foreseen make a count doubtful."""
+NEAR = 1.2
+"""Up to how many times as many are as foreseen."""
 EXCESS = 0.3
 """Share of the prompt by which Anthropic's uncached tokens may exceed what lies behind the last mark."""
 
@@ -18,7 +22,25 @@ def usage_double_count(pair: Pair) -> Finding | None:
     for which, exchange in (("later", pair.b), ("earlier", pair.a)):
         if exchange.usage and (contradiction := _contradiction(exchange)):
             return Finding(f"usage of the {which} request: {contradiction}", 0.85, kept=len(pair.old))
+    if grown := _grown(pair):
+        return Finding(grown, 0.7, kept=len(pair.old))
     return None
+
+
+def _grown(pair: Pair) -> str:
+    """Whether Anthropic's counts grow as if the later input included the cached tokens."""
+    a, b = pair.a.use, pair.b.use
+    if pair.b.prompt.provider != "anthropic" or a is None or b is None or not a.logical or not pair.a.ends[-1:]:
+        return ""
+    expected = a.logical * pair.b.ends[-1] / (pair.a.ends[-1] or 1)
+    plain = b.logical - b.cached_total - b.written
+    beside = b.cached_total + b.written
+    if plain < beside or not beside or b.logical < GROWTH * expected or not 1 / NEAR < plain / expected < NEAR:
+        return ""
+    return (
+        f"the prompt should have about {expected:,.0f} tokens: that is the later input of {plain:,} alone, without the "
+        f"{beside:,} cached ones"
+    )
 
 
 def _contradiction(exchange: Exchange) -> str:
@@ -68,6 +90,8 @@ def _anthropic(exchange: Exchange) -> str:
     usage = exchange.usage
     plain, read = _count(usage, "input_tokens"), _count(usage, "cache_read_input_tokens")
     written, total = _count(usage, "cache_creation_input_tokens"), _count(usage, "total_tokens")
+    if "prompt_tokens" in usage and "input_tokens" not in usage and (read or written):
+        return f"{read + written:,} cached tokens in Anthropic's fields beside prompt_tokens, which is not one of them"
     if "prompt_tokens" in usage and (read or written) and _count(usage, "prompt_tokens") == plain:
         return (
             f"prompt and input are both {plain:,} tokens, so one of them counts {read + written:,} cached ones wrongly"

@@ -47,7 +47,8 @@ def volatile_text(pair: Pair) -> Finding | None:
     texts = [leaf.texts for leaf in pair.changes]
     if pair.before is None or not texts or None in texts:
         return None
-    ahead = pair.before.level != "messages"
+    # What a client tells of its surroundings stands in the system prompt, or opens the conversation.
+    ahead = pair.before.level != "messages" or pair.before.message == pair.old[pair.first_of(2)].message
     if all(_steady(a, folders=ahead) == _steady(b, folders=ahead) for a, b in (both for both in texts if both)):
         return Finding("only times, counters or identifiers differ", 0.95 if ahead else 0.8)
     return None
