@@ -372,8 +372,8 @@ async def test_anthropic_is_sent_no_block_of_space(api: Provider):
         {"role": "user", "content": "Go"},
     ]
     await pieces(model("anthropic", api.url), ModelRequest(said))
-    texts = [block["text"] for message in api.asked[0].body["messages"] for block in message["content"]]
-    assert texts == ["Hi", "Go"]
+    (only,) = api.asked[0].body["messages"]
+    assert [block["text"] for block in only["content"]] == ["Hi", "Go"]
 
 
 async def test_anthropic_is_asked_for_no_more_than_the_model_can_answer(api: Provider):
