@@ -4,9 +4,9 @@
     python docs/build.py --check    exit with 1 and show the difference if one is stale
     python docs/build.py --demo     first run `longturn demo` (a minute) and keep what it prints in docs/demo.txt
 
-A block lies between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is `help`, `help COMMAND`, `run ARGUMENTS` (what
-`longturn ARGUMENTS` prints, in a folder of its own that the blocks share from page to page), `demo` (from docs/demo.txt)
-or `bench` (from docs/figures.json, see `bench` below).
+A block lies between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is `help`, `help COMMAND`, `run ARGUMENTS`
+(what `longturn ARGUMENTS` prints, in a folder that all blocks share), `demo` (from docs/demo.txt) or `bench` (from
+docs/figures.json, see `bench` below).
 """
 
 from __future__ import annotations
