@@ -195,6 +195,10 @@ def test_numbered_messages_that_slide_are_no_counter(provider: str) -> None:
     ]
     told = verdict(provider, {"turns": turns[:7]}, {"turns": turns[2:9]})
     assert told.mechanism == "sliding_window"
+    told = verdict(provider, {"turns": turns[:7]}, {"turns": [*turns[:3], *turns[5:9]]})
+    assert told.mechanism == "history_rewritten"
+    told = verdict(provider, {"turns": turns[:7]}, {"turns": [*turns[:6], turns[8]]})
+    assert told.mechanism == "none"
 
 
 @every_provider

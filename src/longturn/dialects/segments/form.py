@@ -42,9 +42,14 @@ class Segment:
         """The value independent of serialisation: keys sorted, also inside strings that hold JSON."""
         return json.dumps(opened(self.value), sort_keys=True)
 
+    @cached_property
+    def rendered(self) -> tuple[str, str, str, str]:
+        """What two segments that are rendered alike have in common."""
+        return self.level, self.role, self.kind, self.text
+
     def same(self, other: Segment) -> bool:
         """Whether both are rendered to the same text."""
-        return (self.level, self.role, self.kind, self.text) == (other.level, other.role, other.kind, other.text)
+        return self.rendered == other.rendered
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def sliding_window(pair: Pair) -> Finding | None:
     gone, kept = pair.old[pair.index :][: pair.removed], pair.old[pair.index + pair.removed :]
     rest = pair.new[pair.index : pair.index + len(kept)]
     whole = (pair.index == 0 or pair.old[pair.index - 1].message != a.message) and gone[-1].message != kept[0].message
-    if not whole or any(g.same(s) for g in gone for s in pair.new[pair.index :]):
+    if not whole or {s.rendered for s in gone} & {s.rendered for s in pair.new[pair.index :]}:
         return None
     if len(rest) < len(kept) or not all(x.same(y) for x, y in zip(kept, rest, strict=True)):
         return None

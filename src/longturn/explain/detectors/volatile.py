@@ -47,6 +47,9 @@ def volatile_text(pair: Pair) -> Finding | None:
     texts = [leaf.texts for leaf in pair.changes]
     if pair.before is None or not texts or None in texts:
         return None
+    if pair.before.level == "messages" and (pair.removed or (pair.last_turn and pair.index + 1 == len(pair.old))):
+        # Numbered messages of which some are gone, or another question.
+        return None
     # What a client tells of its surroundings stands in the system prompt, or opens the conversation.
     ahead = pair.before.level != "messages" or pair.before.message == pair.old[pair.first_of(2)].message
     if all(_steady(a, folders=ahead) == _steady(b, folders=ahead) for a, b in (both for both in texts if both)):
