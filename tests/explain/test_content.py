@@ -160,6 +160,12 @@ def test_a_deliberate_compaction_is_labelled(provider: str, summary: str) -> Non
     assert told.intentional
 
 
+@every_provider
+def test_a_summary_in_place_of_one_result_is_no_compaction(provider: str) -> None:
+    told = verdict(provider, {}, {"turns": changed(2, result("Summary of the file: a parser.")) + MORE})
+    assert (told.mechanism, told.intentional) == ("history_rewritten", False)
+
+
 def test_a_compaction_block_is_deliberate() -> None:
     block = {"type": "compaction", "content": "the parser drops a line"}
     b = request("anthropic", MORE[1:], mark=False)

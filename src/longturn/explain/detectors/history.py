@@ -14,6 +14,8 @@ SUMMARY = re.compile(
     r"|conversation summary|<(conversation[_-])?summary>|\bcompacted\b"
     r"|summari[sz]ed (conversation|history)|summary of conversation"
 )
+LEAD = 2000
+"""Characters at the beginning of a text in which it says that it is a summary."""
 STUB = re.compile(
     r"(?i)^\W*[\w ]{0,40}\b(pruned|truncated|omitted|removed|elided|cleared|trimmed)\b.{0,80}$", re.DOTALL
 )
@@ -30,9 +32,11 @@ def compacted(pair: Pair) -> Finding | None:
             return None
         return Finding("a compaction block stands for what came before it", 0.95, intentional=True)
     b = pair.after
-    if b is None or pair.append_only or pair.last_turn or pair.depth == 0 or not SUMMARY.search(b.text[:2000]):
+    if b is None or b.kind != "text" or pair.append_only or pair.last_turn or pair.depth == 0:
         return None
-    if pair.before is not None and SUMMARY.search(pair.before.text[:2000]) and b.level == "system":
+    if not SUMMARY.search(b.text[:LEAD]):
+        return None
+    if pair.before is not None and SUMMARY.search(pair.before.text[:LEAD]) and b.level == "system":
         return None
     rest = pair.old[pair.index + 1 :]
     if len(pair.new) < len(pair.old) or not any(s.same(old) for s in pair.new[pair.index + 1 :] for old in rest[:1]):
