@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longturn.cache.policies.registry import POLICIES
 from longturn.errors import ConfigError
@@ -165,3 +167,28 @@ def test_options_are_shown_as_they_were_given() -> None:
         "partial_reuse": True,
         "copy_on_partial_reuse": True,
     }
+
+
+TEXTS = st.lists(st.integers(0, 1), min_size=1, max_size=40)
+RANDOM = st.lists(st.tuples(TEXTS, TEXTS, st.sampled_from(["", "", "x"])), min_size=2, max_size=12)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None, max_examples=30)
+@given(rows=RANDOM, device=st.integers(64, 300), host=st.sampled_from([0, 64, 1000]), again=st.booleans())
+def test_no_hit_is_longer_than_what_was_there(
+    policy: str, rows: list[tuple[list[int], list[int], str]], device: int, host: int, again: bool
+) -> None:
+    """Whatever is evicted, moved and split: only what an earlier request of the same salt has begun with is reused."""
+    trace = Listed([request("s", prompt, output, salt=salt) for prompt, output, salt in rows * (1 + again)])
+    seen: list[tuple[str, list[int]]] = []
+    for one, served in zip(trace, replay_hits(trace, policy, {}, device, host).served, strict=True):
+        prompt = one.prompt.ids().tolist()
+        longest = max((_shared(prompt, text) for salt, text in seen if salt == one.salt), default=0)
+        assert sum(served.cached.values()) <= min(longest, len(prompt) - 1)
+        if not served.rejected:
+            seen.append((one.salt, prompt + one.output.ids().tolist()))
+
+
+def _shared(one: list[int], other: list[int]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -163,7 +163,7 @@ def compare(
                     failed[number] = f"{job.policy} ({job.question} {job.label}): {error or type(error).__name__}"
                 progress(done, len(jobs))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
     comparison.outcomes = [outcomes[number] for number in sorted(outcomes)]
     comparison.failed = [failed[number] for number in sorted(failed)]
