@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longturn.engine.runner.kernels import dense, partial
+from longturn.engine.runner.kernels import dense, filled, partial
 from longturn.engine.runner.plan import TILE, Chunk, KeysValues, Piece, Singles, StepPlan
 
 
@@ -56,9 +56,8 @@ def _attend_chunk(plan: StepPlan, chunk: Chunk, layer: int, query: Tensor, kv_he
     keys, values = looking_back[0][2].read(layer)
     for start, stop, _ in looking_back:
         length, where = (chunk.start + start) // TILE * TILE, slice(start - first, stop - first)
-        found, found_weight = partial(
-            _folded(own[start:stop], kv_heads), keys[:, :, :length], values[:, :, :length], scale
-        )
+        rows = _folded(own[start:stop], kv_heads)
+        found, found_weight = partial(rows, keys[:, :, :length], values[:, :, :length], scale, filling=plan.filling)
         before[where], before_weight[where] = _unfolded(found, stop - start), _unfolded(found_weight, stop - start)
     share = torch.sigmoid(before_weight - weight[first:]).unsqueeze(-1).to(result.dtype)
     result[first:].lerp_(before, share)
@@ -73,7 +72,8 @@ def _attend_own(plan: StepPlan, chunk: Chunk, layer: int, own: Tensor, kv_heads:
     kv = _filled(chunk.read(plan.kv[layer]), 0, chunk.n_tiles * TILE - end)
     keys, values = kv.view(2, -1, TILE, kv_heads, dim).transpose(2, 3).unbind(0)
     if chunk.n_tiles == 1:
-        result, weight = partial(_folded(own, kv_heads), keys, values, scale, mask=chunk.mask(group))
+        rows, mask = _folded(own, kv_heads), chunk.mask(group)
+        result, weight = partial(rows, keys, values, scale, mask=mask, filling=plan.filling)
         return _unfolded(result, n), _unfolded(weight, n)
     tiled = _filled(own, chunk.skip, chunk.n_tiles * TILE - end)
     tiled = tiled.view(-1, TILE, kv_heads, group, dim).transpose(1, 2)
@@ -106,22 +106,25 @@ def _attend_singles(plan: StepPlan, singles: Singles, layer: int, query: Tensor,
     """Single tokens, query [n, heads, d] to the same: all own tiles at once, and what lies before piece by piece."""
     n, heads, dim = query.shape
     group = heads // kv_heads
-    folded = query.view(n, kv_heads, group, dim)
+    folded = filled(query.view(n, kv_heads, group, dim), plan.filling)
     own = plan.kv[layer].index_select(1, singles.slots).view(2, n, TILE, kv_heads, dim).transpose(2, 3)
-    mask = singles.mask.expand(-1, -1, group, -1)
+    mask = singles.mask.expand(-1, -1, folded.shape[2], -1)
     result, weight = partial(folded, own[0], own[1], scale, mask=mask)
-    if not singles.past:
-        return result.reshape(n, heads, dim)
-    before, before_weight = _attend_past(singles, layer, folded, scale)
-    share = torch.sigmoid(before_weight - weight).unsqueeze(-1).to(result.dtype)
-    return torch.lerp(result, before, share).reshape(n, heads, dim)
+    if singles.past:
+        before, before_weight = _attend_past(plan, singles, layer, folded, group, scale)
+        share = torch.sigmoid(before_weight - weight).unsqueeze(-1).to(result.dtype)
+        result = torch.lerp(result, before, share)
+    return result[:, :, :group].reshape(n, heads, dim)
 
 
-def _attend_past(singles: Singles, layer: int, folded: Tensor, scale: float) -> KeysValues:
-    """What lies before the own tiles of folded [n, kv_heads, group, d]: results and their log-sum-exp."""
-    n, kv_heads, group, dim = folded.shape
+def _attend_past(plan: StepPlan, singles: Singles, layer: int, folded: Tensor, group: int, scale: float) -> KeysValues:
+    """What lies before the own tiles of folded [n, kv_heads, rows, d], of whose rows the first `group` count.
+
+    Results and their log-sum-exp, of the same shape.
+    """
+    _, kv_heads, _, dim = folded.shape
     before = torch.zeros_like(folded)
-    before_weight = torch.full((n, kv_heads, group), -torch.inf)
+    before_weight = torch.full(folded.shape[:3], -torch.inf)
     if singles.in_one_piece:
         for piece in singles.past:
             rows = slice(piece.rows[0], piece.rows[0] + 1)
@@ -130,16 +133,16 @@ def _attend_past(singles: Singles, layer: int, folded: Tensor, scale: float) -> 
     parts: dict[int, list[KeysValues]] = {}
     for piece in singles.past:
         m = len(piece.rows)
-        rows_of_piece = folded[piece.rows].transpose(0, 1).reshape(1, kv_heads, m * group, dim)
-        found, weight = partial(rows_of_piece, *piece.read(layer), scale)
+        rows_of_piece = folded[piece.rows, :, :group].transpose(0, 1).reshape(1, kv_heads, m * group, dim)
+        found, weight = partial(rows_of_piece, *piece.read(layer), scale, filling=plan.filling)
         for i, row in enumerate(piece.rows):
             mine = slice(i * group, (i + 1) * group)
             parts.setdefault(row, []).append((found[0, :, mine], weight[0, :, mine]))
     for row, several in parts.items():
         weights = torch.stack([weight for _, weight in several])
         shares = torch.softmax(weights, dim=0).unsqueeze(-1)
-        before[row] = torch.stack([found for found, _ in several]).float().mul_(shares).sum(0)
-        before_weight[row] = torch.logsumexp(weights, dim=0)
+        before[row, :, :group] = torch.stack([found for found, _ in several]).float().mul_(shares).sum(0)
+        before_weight[row, :, :group] = torch.logsumexp(weights, dim=0)
     return before, before_weight
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
-from longturn.engine.runner.linear import PackedLinear, by_parts
+from longturn.engine.runner.linear import PackedLinear, by_parts, common
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -45,7 +45,7 @@ class Attention:
         self.heads = plain.q_proj.out_features // self.dim
         self.kv_heads = plain.k_proj.out_features // self.dim
         self.qkv = PackedLinear([plain.q_proj, plain.k_proj, plain.v_proj])
-        self.out = PackedLinear([plain.o_proj])
+        self.out = PackedLinear([plain.o_proj], "add")
         self.q_norm, self.k_norm = (_norm(getattr(plain, name, None)) for name in ("q_norm", "k_norm"))
         self.scale = float(plain.scaling)
         window = getattr(plain, "sliding_window", getattr(plain.config, "sliding_window", None))
@@ -65,7 +65,8 @@ class Attention:
         rotated = torch.addcmul(rotating * cos, swapped, sin)
         query, keys = rotated[:, :heads], rotated[:, heads:]
         result = attention(plan, self.layer, query, keys, values, self.scale, self.window)
-        return self.out.then(result.reshape(1, n, heads * self.dim), "add", residual)
+        summed: Tensor = self.out(result.reshape(1, n, heads * self.dim), residual)
+        return summed
 
     def _rope(self, plan: StepPlan, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [T, 1, d] with the sign of the rotation in sin; made once a step for all layers."""
@@ -80,19 +81,19 @@ class MLP:
     """down(silu(gate(x)) * up(x))."""
 
     def __init__(self, plain: Any) -> None:
-        self.gate = PackedLinear([plain.gate_proj])
-        self.up = PackedLinear([plain.up_proj])
-        self.down = PackedLinear([plain.down_proj])
+        self.gate = PackedLinear([plain.gate_proj], "swish")
+        self.up = PackedLinear([plain.up_proj], "mul")
+        self.down = PackedLinear([plain.down_proj], "add")
         # Cut once for all three, so that only the narrow result is put together again.
-        self.sizes = tuple(size for size in self.gate.sizes if size in self.up.sizes and size in self.down.sizes)
+        self.sizes = common(self.gate.sizes, self.up.sizes, self.down.sizes)
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """The MLP of x [1, T, hidden], added to `residual` of the same shape."""
         return by_parts(self._rows, self.sizes, x, residual)
 
     def _rows(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        assert residual is not None
-        return self.down.then(self.up.then(x, "mul", self.gate(x, "swish")), "add", residual)
+        summed: Tensor = self.down(self.up(x, self.gate(x)), residual)
+        return summed
 
 
 class Layer(nn.Module):
@@ -102,6 +103,13 @@ class Layer(nn.Module):
         super().__init__()
         self._before_attention, self._before_mlp = _norm(plain.input_layernorm), _norm(plain.post_attention_layernorm)
         self._attention, self._mlp = Attention(plain.self_attn), MLP(plain.mlp)
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether a token's result is the same to the bit in all batches, if that of the attention is."""
+        attention, mlp = self._attention, self._mlp
+        linears = (attention.qkv, attention.out, mlp.gate, mlp.up, mlp.down)
+        return attention.window is None and all(linear.sizes for linear in linears)
 
     def forward(
         self,
@@ -125,6 +133,13 @@ def replace_layers(model: nn.Module) -> None:
             replace_layers(child)
         else:
             setattr(model, name, faster)
+
+
+def same_bits(model: Any) -> bool:
+    """Whether all layers of the model were replaced, and tokens get the same bits from its linears in all batches."""
+    layers = [child.same_bits for child in model.modules() if isinstance(child, Layer)]
+    linears = [bool(child.sizes) for child in model.modules() if isinstance(child, PackedLinear)]
+    return len(layers) == model.config.get_text_config().num_hidden_layers and all(layers) and all(linears)
 
 
 def _faster(plain: Any) -> nn.Module | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from longturn.cache import Run, Runs
 from longturn.engine.runner.contract import Span
+from longturn.engine.runner.kernels import AS_THEY_COME, Filling
 
 # A token is attended in two parts, all tiles of so many positions before its own, and its own; so that its
 # result does not depend on how a prompt was cut into chunks or how much of it was cached.
@@ -101,11 +102,13 @@ class Singles:
 class StepPlan:
     """How the queries of one step read the pool `kv` [layers, 2, slots, kv_heads, head_dim].
 
-    in_place False: every span reads its KV gathered in one piece, wherever it lies (deterministic mode).
+    in_place False: every span reads its KV gathered in one piece, wherever it lies (deterministic mode). filling: rows
+    that the CPU's kernel needs beside others, so that results do not depend on their number.
     """
 
-    def __init__(self, kv: Tensor, spans: Sequence[Span], *, in_place: bool) -> None:
+    def __init__(self, kv: Tensor, spans: Sequence[Span], *, in_place: bool, filling: Filling = AS_THEY_COME) -> None:
         self.in_place = in_place and kv.device.type == "cpu"
+        self.filling = filling
         self.rope: tuple[Tensor, Tensor, Tensor] | None = None
         self.kv = kv
         self._spans = spans

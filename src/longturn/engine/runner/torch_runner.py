@@ -14,7 +14,8 @@ from torch import Tensor
 from longturn.cache import Run, Runs
 from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
-from longturn.engine.runner.layers import replace_layers
+from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
+from longturn.engine.runner.layers import replace_layers, same_bits
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
 from longturn.errors import ConfigError, ModelError
@@ -33,6 +34,10 @@ class TorchRunner:
 
     deterministic: every span is attended over KV gathered in one piece, so that results do not depend on where in the
     pool it lies. Raises ModelError for a model that cannot be run this way.
+
+    same_bits: whether in default mode a token's KV and logits are the same to the bit, however its prompt was cut,
+    cached or batched (but for many requests behind a shared prompt: see GATHERED_TOKENS). Depends on the CPU, and is
+    tried at loading.
     """
 
     def __init__(
@@ -63,8 +68,12 @@ class TorchRunner:
         self.dtype = next(model.parameters()).dtype
         self._check(model)
         self.shape = self._shape(model)
+        self.same_bits, self._filling = False, AS_THEY_COME
         if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             replace_layers(model)
+            _, kv_heads, dim = self._kv_dims()
+            filling = find_filling(kv_heads, dim, torch.get_num_threads())
+            self.same_bits, self._filling = filling is not None and same_bits(model), filling or AS_THEY_COME
 
     def allocate(self, slots: int, page_size: int) -> None:
         """Make the pool. Raises ConfigError when the device has no room for it."""
@@ -94,7 +103,7 @@ class TorchRunner:
             position_ids=torch.from_numpy(positions)[None].to(self.device),
             use_cache=False,
             logits_to_keep=rows,
-            longturn_step=StepPlan(self.pool.kv, spans, in_place=not self._deterministic),
+            longturn_step=StepPlan(self.pool.kv, spans, in_place=not self._deterministic, filling=self._filling),
         )
         return outputs.logits[0]  # type: ignore[no-any-return]
 
