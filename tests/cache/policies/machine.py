@@ -191,6 +191,8 @@ class Machine:
                 self.cancel()
         allocation = self.cache.admit(hit, output)
         if allocation is None:
+            # With nobody running it would wait for ever.
+            assert self.live
             self.met["no room"] += 1
             return None
         assert allocation.reused < len(tokens)

@@ -173,6 +173,24 @@ def test_a_node_in_use_keeps_its_tail() -> None:
     assert start(cache, text(20, 2)) is not None
 
 
+def test_a_prompt_whose_own_prefix_is_in_its_way() -> None:
+    """20 tokens of a node of 60 are found; the 70 more that are missing do not fit beside it."""
+    prompt = text(20) + text(70, 5)
+    cache = cache_of(100)
+    turn(cache, text(60))
+    assert start(cache, prompt) is None
+    real = TgiCache(TgiOptions(), Sizes(100, real=True))
+    finish(real, start(real, text(60)), text(60))
+    other = start(real, [1])
+    assert start(real, prompt) is None
+    finish(real, other, [1])
+    allocation = start(real, prompt)
+    assert allocation is not None
+    assert allocation.reused == 0
+    finish(real, allocation, prompt)
+    assert found(real, prompt) == 89
+
+
 def test_a_prompt_within_a_node_does_not_cut_it() -> None:
     cache = cache_of(104, block=8)
     turn(cache, text(40))

@@ -5,7 +5,7 @@ Follows huggingface/text-generation-inference @db931fcf (January 2026), `backend
 
 - A request takes all slots at once, for its prompt and the most that it may produce. Where they cannot be had it waits,
   and what was evicted for it stays evicted. One that never fits because the node in which its prefix ends is locked
-  with all of its tail is refused here, where it would wait for ever.
+  with all of its tail would wait for ever there: replays refuse it, and a real engine here does without the prefix.
 - A prompt enters the trie when its request ends; answers never do. Of a prompt that is known to its end the last token
   is computed again, in place. A prompt that was cancelled enters as far as it was computed.
 - Victims are the leaves used least recently, whole or from their tail, so that only what is missing goes. Nodes met on
@@ -69,6 +69,8 @@ class TgiCache(FinishedTrees):
         room = self._pool.allocate(missing, path[-1].runs.end if path else None)
         if room is None:
             self._unlock(path)
+            if path and self.sizes.real and not self._allocations:
+                return self.admit(Hit(hit.tokens, hit.salt, where=Place(None, 0, self._version)), output)
             return None
         allocation = self._start(hit, path, {"device": hit.device}, output)
         allocation.runs.extend(room)
