@@ -119,8 +119,8 @@ def test_the_conversations_have_met_everything() -> None:
     missing = [name for name in caching if not any(met.startswith(f"{name} ") for met in MET)]
     assert missing == []
     assert [name for name in HOST_POLICIES if not MET[f"{name} host"]] == []
-    assert MET["preempted"] > 10
-    assert MET["cancelled"] > 10
+    assert MET["preempted"] > 2
+    assert MET["cancelled"] > 2
 
 
 def test_a_host_tier_may_be_absent(llama: Path, right: Reference) -> None:
