@@ -53,7 +53,8 @@ class Comparison:
     """All that was found.
 
     sizes: device sizes in tokens; main: the one that most questions are asked at; bounds: per size `infinite`,
-    `optimum` and `lru`; curve: LRU's hit ratio at every size that matters, as (tokens, ratio).
+    `optimum` and `lru`; curve: LRU at every size that matters, as (tokens, share). Both count whole blocks that are
+    hit, as shares of all prompt tokens, which is what the policies' shares are of.
     """
 
     trace: str
@@ -133,18 +134,19 @@ def compare(
     found = reuse(trace, answers=True)
     longest = max(length for _, _, length in requests)
     sizes = _sizes(found, longest, question.shares)
+    logical = sum(length for _, length, _ in requests)
     comparison = Comparison(
         trace.name,
         len(requests),
-        sum(length for _, length, _ in requests),
+        logical,
         found.unique * found.unit,
         found.unit,
         sizes,
         sizes[len(sizes) // 2],
         question,
         cost,
-        {size: _bounds(found, size) for size in sizes},
-        _curve(found),
+        {size: _bounds(found, size, logical) for size in sizes},
+        _curve(found, logical),
     )
     jobs = _jobs(comparison, source, longest, Counter(session for session, _, _ in requests))
     outcomes: dict[int, Outcome] = {}
@@ -182,13 +184,20 @@ def _sizes(found: Reuse, longest: int, shares: Sequence[float]) -> list[int]:
     return sorted({max(int(share * found.unique) * found.unit, least) for share in shares})
 
 
-def _bounds(found: Reuse, size: int) -> dict[str, float]:
+def _bounds(found: Reuse, size: int, logical: int) -> dict[str, float]:
     blocks = size // found.unit
-    return {"infinite": infinite(found), "optimum": optimum(found, blocks), "lru": lru(found, blocks)}
+    ratios = {"infinite": infinite(found), "optimum": optimum(found, blocks), "lru": lru(found, blocks)}
+    return {bound: _of_tokens(found, ratio, logical) for bound, ratio in ratios.items()}
 
 
-def _curve(found: Reuse) -> list[tuple[int, float]]:
-    return [(blocks * found.unit, ratio) for blocks, ratio in lru_curve(found).points(_CURVE_POINTS)]
+def _curve(found: Reuse, logical: int) -> list[tuple[int, float]]:
+    points = lru_curve(found).points(_CURVE_POINTS)
+    return [(blocks * found.unit, _of_tokens(found, ratio, logical)) for blocks, ratio in points]
+
+
+def _of_tokens(found: Reuse, ratio: float, logical: int) -> float:
+    """A block hit ratio as a share of all tokens: last blocks that are filled in part count whole among the blocks."""
+    return ratio * (found.accesses * found.unit / logical)
 
 
 def _jobs(comparison: Comparison, source: Source, longest: int, turns: Counter[str]) -> list[Job]:
