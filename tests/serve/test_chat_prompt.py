@@ -33,7 +33,7 @@ def prompt(messages: list[dict], template: str | None = None, **more: object) ->
     tokenizer = build_tiny_tokenizer()
     if template is not None:
         tokenizer.chat_template = template
-    return chat_text(tokenizer, parse_chat({"model": "m", "messages": messages, **more}))
+    return chat_text(tokenizer, parse_chat({"model": "m", "messages": messages, **more}).talk())
 
 
 def test_the_template_writes_the_messages():
@@ -98,4 +98,4 @@ def test_a_model_without_a_template_says_what_to_use():
     tokenizer = build_tiny_tokenizer()
     tokenizer.chat_template = None
     with pytest.raises(RequestError, match="/v1/completions"):
-        chat_text(tokenizer, parse_chat({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}))
+        chat_text(tokenizer, parse_chat({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).talk())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -12,6 +13,7 @@ from openai import OpenAI
 from longturn.engine import EngineService
 from longturn.errors import ConfigError, Refusal
 from longturn.serve import Keys, create_app, in_background
+from longturn.serve.wires import key_of
 
 ROUTES = ["/v1/models", "/v1/models/tiny", "/metrics", "/v1/cache"]
 
@@ -74,9 +76,14 @@ def test_keys_can_share_one_cache(service: EngineService):
         assert cached(url, "beta", prompt) == 199
 
 
+def scope(header: str | None, name: str = "authorization", query: str = "") -> dict[str, object]:
+    headers = [] if header is None else [(name.encode(), header.encode("latin-1"))]
+    return {"type": "http", "path": "/v1/models", "headers": headers, "query_string": query.encode()}
+
+
 def test_salts_are_stable_and_not_the_keys():
-    salt = Keys(["alpha"]).salt("Bearer alpha")
-    assert salt == Keys(["beta", "alpha"]).salt("bearer  alpha ")
+    salt = Keys(["alpha"]).salt("alpha")
+    assert salt == Keys(["beta", "alpha"]).salt("alpha")
     assert "alpha" not in salt
     assert Keys().salt(None) == ""
 
@@ -86,8 +93,31 @@ def test_salts_are_stable_and_not_the_keys():
 )
 def test_what_is_no_known_key_is_refused(header: str | None):
     with pytest.raises(Refusal) as caught:
-        Keys(["alpha"]).salt(header)
+        Keys(["alpha"]).salt(key_of(scope(header)))
     assert caught.value.status == 401
+
+
+def test_each_providers_way_to_send_a_key_is_taken():
+    assert key_of(scope("bearer  alpha ")) == "alpha"
+    assert key_of(scope("alpha", "x-api-key")) == "alpha"
+    assert key_of(scope("alpha", "x-goog-api-key")) == "alpha"
+    assert key_of(scope(None, query="alt=sse&key=alpha")) == "alpha"
+
+
+@pytest.mark.parametrize(
+    ("headers", "shape"),
+    [
+        ({}, {"error": {"type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}),
+        ({"anthropic-version": "2023-06-01"}, {"type": "error", "error": {"type": "authentication_error"}}),
+        ({"x-goog-api-client": "genai"}, {"error": {"code": 401, "status": "UNAUTHENTICATED"}}),
+    ],
+)
+def test_the_refusal_has_the_shape_of_the_clients_provider(closed: str, headers: dict[str, str], shape: dict[str, Any]):
+    answer = httpx.get(f"{closed}/v1/models", headers=headers)
+    body = answer.json()
+    assert answer.status_code == 401
+    assert shape.get("type") == body.get("type")
+    assert shape["error"].items() <= body["error"].items()
 
 
 def test_a_key_outside_latin_1_works(service: EngineService):

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from longturn.dialects.openai_messages import Message, Tool, ToolChoice, Wire
+from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
 
 # Left unanswered these would change what the client believes it gets, so they are refused instead of ignored.
@@ -187,6 +188,10 @@ class ChatRequest(GenerationRequest):
         if self.logprobs:
             kwargs["logprobs"] = self.top_logprobs or 0
         return kwargs
+
+    def talk(self) -> Talk:
+        """The conversation for a chat template."""
+        return Talk(self.template_messages(), self.template_tools(), self.chat_template_kwargs or {})
 
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages for `apply_chat_template`."""

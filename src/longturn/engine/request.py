@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,8 @@ class Output:
     """New output of a request: `text` is final and fits `token_ids` only in sum (a character may take several tokens).
 
     The last one has a finish_reason ("stop", "length", "cancelled", "error") and the ledger's line; with "error" also
-    the error. stop: the stop string or token id that ended it.
+    the error. stop: the stop string or token id that ended it. cached: on outputs with a token, how many tokens of the
+    prompt were found, by tier.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class Output:
     stop: str | int | None = None
     error: Exception | None = None
     line: RequestLine | None = None
+    cached: Mapping[str, int] | None = None
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longturn.cache import Allocation, Tokens
+from longturn.engine.constraint import Constraint
 from longturn.engine.detokenizer import StopMatcher, StreamDetokenizer
 from longturn.engine.request import Output, Request
 from longturn.engine.sampling import Sampled, SampleState
@@ -44,6 +45,7 @@ class Sequence:
         eos_ids: tuple[int, ...],
         max_length: int,
         clock: Callable[[], float] = time.monotonic,
+        constraint: Constraint | None = None,
     ) -> None:
         self.request = request
         self._clock = clock
@@ -52,7 +54,7 @@ class Sequence:
         self.n_prompt = len(request.tokens)
         limit = request.params.max_tokens
         self.max_length = max_length if limit is None else min(max_length, self.n_prompt + limit)
-        self.state = SampleState(request.params, request.tokens, eos_ids)
+        self.state = SampleState(request.params, request.tokens, eos_ids, constraint)
         self.allocation: Allocation | None = None
         self.computed: int | None = None
         self.cached: dict[str, int] | None = None
@@ -94,15 +96,17 @@ class Sequence:
         self.state.output_ids.append(token)
         reason: str | None = None
         stop: str | int | None = None
+        text, stopped = "", False
         enough = self.output_length >= params.min_tokens
         if token in params.stop_token_ids and enough:
             reason, stop = "stop", token
         elif token in self.eos_ids and not params.ignore_eos and enough:
             reason = "stop"
-        elif self.length >= self.max_length:
-            reason = "length"
-        text, stopped = "", False
-        if reason != "stop":
+        else:
+            if self.state.constraint is not None and self.state.constraint.advance(token):
+                reason = "stop"
+            elif self.length >= self.max_length:
+                reason = "length"
             text, stopped = self._stops.push(self._detokenizer.push([token]))
         if reason and not stopped:
             more, stopped = self._stops.push(self._detokenizer.finish())
@@ -112,7 +116,14 @@ class Sequence:
         elif reason:
             text += self._stops.finish()
         return Output(
-            self.request.id, text, (token,), (sample,), reason, stop, line=self.line(reason) if reason else None
+            self.request.id,
+            text,
+            (token,),
+            (sample,),
+            reason,
+            stop,
+            line=self.line(reason) if reason else None,
+            cached=self.cached or {},
         )
 
     def ended(self, reason: str, error: Exception | None = None) -> Output:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from longturn.engine import Request
@@ -13,7 +13,7 @@ from longturn.errors import LongturnError
 from longturn.serve.errors import shutting_down
 
 if TYPE_CHECKING:
-    from longturn.cache import Tokens
+    from longturn.cache import Hint, Tokens
     from longturn.engine import EngineService, Output, SamplingParams
     from longturn.ledger import RequestLine
 
@@ -45,11 +45,14 @@ class Answers:
         salt: str = "",
         session: str | None = None,
         priority: int = 0,
+        hints: Sequence[Hint] = (),
     ) -> None:
         """Submit one more request; its outputs carry the number of requests before it. Raises what `submit` raises."""
         index = len(self._indexes)
         self._service.submit(
-            Request(tokens, params, self._deliver(index), salt=salt, session=session, priority=priority, id=id)
+            Request(
+                tokens, params, self._deliver(index), salt=salt, session=session, priority=priority, hints=hints, id=id
+            )
         )
         self._indexes[id] = index
         self._open.add(id)

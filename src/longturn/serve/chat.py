@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,15 @@ from longturn.dialects import openai
 from longturn.dialects.openai import ChatRequest, TokenLogprob
 from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
+from longturn.ledger import RequestLine
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.chat_prompt import chat_text
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import chat_length, params_of_choices
 from longturn.serve.logprobs import token_logprobs
 from longturn.serve.respond import Call, respond
+from longturn.serve.usage import usage_of
+from longturn.serve.wires import OPENAI
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,11 +49,18 @@ def _prepare(front: Front, body: bytes) -> Call:
     front.check_model(request.model)
     model, tokenizer = front.service.model, front.service.tokenizer
     # The template has written all special tokens itself.
-    tokens = front.encoding.text(chat_text(tokenizer, request), param="messages", add_special_tokens=False)
+    tokens = front.encoding.text(chat_text(tokenizer, request.talk()), param="messages", add_special_tokens=False)
     sampling = request.sampling()
     sampling["max_tokens"] = chat_length(sampling.get("max_tokens"), len(tokens), model.context)
     params = params_of_choices(sampling, request.choices)
-    return Call(request, [(tokens, each) for each in params], ChatRendering(request, tokenizer))
+    return Call(
+        [(tokens, each) for each in params],
+        ChatRendering(request, tokenizer),
+        stream=bool(request.stream),
+        session=request.session,
+        salt=request.cache_salt,
+        priority=request.priority or 0,
+    )
 
 
 @dataclass
@@ -73,6 +84,8 @@ class _Choice:
 
 class ChatRendering:
     """Renders the answers to one chat request."""
+
+    wire = OPENAI
 
     def __init__(self, request: ChatRequest, tokenizer: PreTrainedTokenizerBase) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -106,7 +119,7 @@ class ChatRendering:
             chunks.append(self._stream.finish(index, choice.finish_reason))
         return chunks
 
-    def whole(self, usage: Json) -> Json:
+    def whole(self, lines: Sequence[RequestLine]) -> Json:
         """See `Rendering`."""
         choices = [
             openai.chat_choice(
@@ -118,8 +131,13 @@ class ChatRendering:
             )
             for index, choice in enumerate(self._choices)
         ]
-        return openai.chat_completion(self.id, self._stream.model, self._stream.created, choices, usage)
+        stream, usage = self._stream, usage_of(lines, self.id)
+        return openai.chat_completion(self.id, stream.model, stream.created, choices, usage)
 
-    def last(self, usage: Json) -> Json:
+    def end(self, lines: Sequence[RequestLine]) -> list[Json]:
         """See `Rendering`."""
-        return self._stream.usage(usage)
+        return [self._stream.usage(usage_of(lines, self.id))] if self._stream.include_usage else []
+
+    def failed(self, error: Exception) -> list[Json]:
+        """See `Rendering`."""
+        return [openai.error_body(error)]

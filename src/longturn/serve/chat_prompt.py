@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
-from longturn.dialects.openai import ChatRequest
+from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -36,12 +36,11 @@ For each function call, return a json object with function name and arguments wi
 </tool_call>"""
 
 
-def chat_text(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> str:
+def chat_text(tokenizer: PreTrainedTokenizerBase, talk: Talk) -> str:
     """The prompt of a chat, special tokens included. Raises RequestError for messages that the template refuses."""
     if tokenizer.chat_template is None:
         raise RequestError("This model has no chat template: use /v1/completions.", param="model")
-    messages, tools = request.template_messages(), request.template_tools()
-    options = request.chat_template_kwargs or {}
+    messages, tools, options = talk.messages, talk.tools, talk.options
     if taken := sorted(options.keys() & inspect.signature(tokenizer.apply_chat_template).parameters.keys()):
         raise RequestError(f"{taken[0]} cannot be set: it is the server's own.", param="chat_template_kwargs")
     if "tools" not in tokenizer.get_chat_template(tools=tools):

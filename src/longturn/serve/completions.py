@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,14 @@ from starlette.responses import Response
 from longturn.dialects import openai
 from longturn.dialects.openai import CompletionRequest, TokenLogprob
 from longturn.engine import Output
+from longturn.ledger import RequestLine
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import completion_length, params_of_choices
 from longturn.serve.logprobs import token_logprobs
 from longturn.serve.respond import Call, respond
+from longturn.serve.usage import usage_of
+from longturn.serve.wires import OPENAI
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,7 +48,14 @@ def _prepare(front: Front, body: bytes) -> Call:
         length = completion_length(sampling.get("max_tokens"), len(tokens), context)
         params = params_of_choices({**sampling, "max_tokens": length}, request.choices)
         choices += [(tokens, each) for each in params]
-    return Call(request, choices, CompletionRendering(request, len(choices), front.service.tokenizer))
+    return Call(
+        choices,
+        CompletionRendering(request, len(choices), front.service.tokenizer),
+        stream=bool(request.stream),
+        session=request.session,
+        salt=request.cache_salt,
+        priority=request.priority or 0,
+    )
 
 
 @dataclass
@@ -59,6 +70,8 @@ class _Choice:
 
 class CompletionRendering:
     """Renders the answers to one completion request."""
+
+    wire = OPENAI
 
     def __init__(self, request: CompletionRequest, choices: int, tokenizer: PreTrainedTokenizerBase) -> None:
         self.id = f"cmpl-{uuid.uuid4().hex}"
@@ -81,7 +94,7 @@ class CompletionRendering:
             chunks.append(self._stream.finish(index, output.finish_reason))
         return chunks
 
-    def whole(self, usage: Json) -> Json:
+    def whole(self, lines: Sequence[RequestLine]) -> Json:
         """See `Rendering`."""
         choices = [
             openai.completion_choice(
@@ -92,8 +105,12 @@ class CompletionRendering:
             )
             for index, choice in enumerate(self._choices)
         ]
-        return openai.completion(self.id, self._stream.model, self._stream.created, choices, usage)
+        return openai.completion(self.id, self._stream.model, self._stream.created, choices, usage_of(lines, self.id))
 
-    def last(self, usage: Json) -> Json:
+    def end(self, lines: Sequence[RequestLine]) -> list[Json]:
         """See `Rendering`."""
-        return self._stream.usage(usage)
+        return [self._stream.usage(usage_of(lines, self.id))] if self._stream.include_usage else []
+
+    def failed(self, error: Exception) -> list[Json]:
+        """See `Rendering`."""
+        return [openai.error_body(error)]

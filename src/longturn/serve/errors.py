@@ -1,20 +1,22 @@
-"""Errors on the way out: everything that goes wrong reaches the client in OpenAI's shape."""
+"""Errors on the way out: everything that goes wrong reaches the client in its own provider's shape."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import traceback
+import uuid
 
 from fastapi import FastAPI, Request
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from longturn.dialects import openai
 from longturn.errors import LongturnError, QueueFull, Refusal, RequestError
 from longturn.serve.json_response import JsonResponse
+from longturn.serve.wires import wire_of
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +30,15 @@ def shutting_down() -> Refusal:
     return Refusal(503, message, "shutting_down", kind="server_error")
 
 
-def error_response(error: Exception) -> Response:
-    """The response that tells a client of `error`."""
-    headers = {}
+def error_response(error: Exception, scope: Scope) -> Response:
+    """The response that tells the client of a request of `error`."""
+    headers, wire = {}, wire_of(scope)
     if isinstance(error, QueueFull):
         headers["Retry-After"] = str(error.retry_after)
-    status = openai.error_status(error)
+    status = wire.error_status(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JsonResponse(openai.error_body(error), status, headers)
+    return JsonResponse(wire.error_body(error), status, headers)
 
 
 def report(error: Exception) -> None:
@@ -50,16 +52,16 @@ def report(error: Exception) -> None:
 
 
 def install(app: FastAPI) -> None:
-    """Make `app` answer with OpenAI's errors, whatever happens."""
+    """Make `app` answer with errors of the client's kind, whatever happens."""
     app.add_exception_handler(LongturnError, _ours)
     app.add_exception_handler(HTTPException, _routing)
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_middleware(_Guard)
 
 
-async def _ours(_: Request, error: Exception) -> Response:
+async def _ours(request: Request, error: Exception) -> Response:
     report(error)
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def _gone(_: Request, __: Exception) -> Response:
@@ -71,13 +73,16 @@ async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = f"{request.method} {request.url.path} is not served here: the API begins at /v1, see /v1/models."
-    response = error_response(Refusal(error.status_code, message, code))
+    response = error_response(Refusal(error.status_code, message, code), request.scope)
     response.headers.update(error.headers or {})
     return response
 
 
 class _Guard:
-    """Catches what nobody expected. Starlette's own last resort would hand it on to uvicorn, which logs the message."""
+    """Names every response, and catches what nobody expected.
+
+    Starlette's own last resort would hand it on to uvicorn, which logs the message.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -88,6 +93,8 @@ class _Guard:
         async def watched(message: Message) -> None:
             nonlocal started
             started = True
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault(wire_of(scope).request_id, f"req_{uuid.uuid4().hex}")
             await send(message)
 
         try:
@@ -99,4 +106,4 @@ class _Guard:
             if started or scope["type"] != "http":
                 raise
             report(error)
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)

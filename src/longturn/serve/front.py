@@ -11,6 +11,7 @@ from longturn.errors import UnknownModel
 from longturn.serve.encoding import Encoding
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
+from longturn.serve.wires import key_of
 
 if TYPE_CHECKING:
     from longturn.engine import EngineService
@@ -43,7 +44,7 @@ FrontOf = Annotated[Front, Depends(_front)]
 
 
 async def _salt(request: Request, front: FrontOf) -> str:
-    return front.keys.salt(request.headers.get("authorization"))
+    return front.keys.salt(key_of(request.scope))
 
 
 SaltOf = Annotated[str, Depends(_salt)]

@@ -21,13 +21,12 @@ class Keys:
             raise ConfigError("an API key is empty: give each --api-key a value, or leave the option out")
         self._salts = {key.encode(): "" if shared_cache else _salt(key) for key in keys}
 
-    def salt(self, authorization: str | None) -> str:
-        """The cache salt of the client with this Authorization header. Raises Refusal if it may not ask."""
+    def salt(self, given: str | None) -> str:
+        """The cache salt of the client that sent this key. Raises Refusal if it may not ask."""
         if not self._salts:
             return ""
-        scheme, _, given = (authorization or "").partition(" ")
         # HTTP headers arrive as latin-1, whatever their bytes mean.
-        key = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+        key = (given or "").encode("latin-1", "replace")
         found = None
         # Every key is compared in full, so that the time it takes tells nothing.
         for known, salt in self._salts.items():

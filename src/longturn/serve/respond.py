@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from longturn.cache import Tokens
-from longturn.dialects import openai
-from longturn.dialects.openai import ChatRequest, CompletionRequest
+from longturn.cache import Hint, Tokens
 from longturn.engine import Output, SamplingParams
 from longturn.errors import RequestError
+from longturn.ledger import RequestLine
 from longturn.serve.bridge import Answers
 from longturn.serve.errors import report
 from longturn.serve.front import Front
 from longturn.serve.json_response import JsonResponse
-from longturn.serve.usage import usage_of
+from longturn.serve.wires import Wire
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -37,60 +35,71 @@ class Rendering(Protocol):
     """Makes one endpoint's JSON of outputs; mutated by every `push`."""
 
     id: str
+    wire: Wire
 
     def push(self, index: int, output: Output) -> list[Json]:
-        """Take the next output of choice `index`; return the chunks of a stream that say what is new."""
+        """Take the next output of choice `index`; return the events of a stream that say what is new."""
 
-    def whole(self, usage: Json) -> Json:
-        """The answer of a call that is not streamed."""
+    def whole(self, lines: Sequence[RequestLine]) -> Json:
+        """The answer of a call that is not streamed. lines: the ledger's, one for each choice."""
 
-    def last(self, usage: Json) -> Json:
-        """The chunk that ends a stream with its usage."""
+    def end(self, lines: Sequence[RequestLine]) -> list[Json]:
+        """The events that end a stream, its usage among them."""
+
+    def failed(self, error: Exception) -> list[Json]:
+        """The events that end a stream which fails midway: its status is long sent."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a client's call takes: one prompt and its settings for each choice, and how to render the answers."""
+    """What a client's call takes: one prompt and its settings for each choice, and how to render the answers.
 
-    request: ChatRequest | CompletionRequest
+    session: the conversation's name in the ledger, if the body gave one; salt: the client's own, which divides its part
+    of the cache further; hints: their salt is set here.
+    """
+
     choices: Sequence[tuple[Tokens, SamplingParams]]
     rendering: Rendering
+    stream: bool = False
+    session: str | None = None
+    salt: str | None = None
+    priority: int = 0
+    hints: Sequence[Hint] = ()
 
 
 async def respond(http: Request, front: Front, call: Call, salt: str) -> Response:
     """Submit all of `call` and answer it. Raises what `submit` raises, and then nothing of it is left behind."""
-    request, rendering = call.request, call.rendering
-    session = request.session or _session(http)
-    if request.cache_salt is not None:
-        # A client's own salt divides its part of the cache further; it cannot name another client's.
-        salt = f"{salt}/{request.cache_salt}"
+    session = call.session or _session(http)
+    if call.salt is not None:
+        # It cannot name another client's.
+        salt = f"{salt}/{call.salt}"
+    hints = [replace(hint, salt=salt) for hint in call.hints]
     answers = Answers(front.service, front.metrics.inter_token.observe)
     try:
         for number, (tokens, params) in enumerate(call.choices):
-            id = rendering.id if len(call.choices) == 1 else f"{rendering.id}-{number}"
-            answers.ask(id, tokens, params, salt=salt, session=session, priority=request.priority or 0)
-        if not request.stream:
-            return await _unless_gone(http, _whole(answers, rendering))
+            id = call.rendering.id if len(call.choices) == 1 else f"{call.rendering.id}-{number}"
+            answers.ask(id, tokens, params, salt=salt, session=session, priority=call.priority, hints=hints)
+        if not call.stream:
+            return await _unless_gone(http, _whole(answers, call.rendering))
     except BaseException:
         answers.close()
         raise
-    return _Stream(answers, rendering, include_usage=request.include_usage)
+    return _Stream(answers, call.rendering)
 
 
 async def _whole(answers: Answers, rendering: Rendering) -> Response:
     async for index, output in answers:
         rendering.push(index, output)
-    return JsonResponse(rendering.whole(usage_of(answers.lines, rendering.id)))
+    return JsonResponse(rendering.whole(answers.lines))
 
 
 class _Stream(StreamingResponse):
     """Server-sent events. Starlette cancels them when the client leaves, and then the requests are cancelled too."""
 
-    def __init__(self, answers: Answers, rendering: Rendering, *, include_usage: bool) -> None:
+    def __init__(self, answers: Answers, rendering: Rendering) -> None:
         self._answers = answers
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        events = _events(answers, rendering, include_usage=include_usage)
-        super().__init__(events, headers=headers, media_type="text/event-stream")
+        super().__init__(_events(answers, rendering), headers=headers, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -99,28 +108,28 @@ class _Stream(StreamingResponse):
             self._answers.close()
 
 
-async def _events(answers: Answers, rendering: Rendering, *, include_usage: bool) -> AsyncIterator[bytes]:
+async def _events(answers: Answers, rendering: Rendering) -> AsyncIterator[bytes]:
+    wire = rendering.wire
     try:
         while not answers.finished:
             try:
                 async with asyncio.timeout(KEEP_ALIVE):
                     index, output = await answers.next()
             except TimeoutError:
-                yield b": waiting\n\n"
+                if wire.keep_alive:
+                    yield wire.keep_alive
                 continue
-            for chunk in rendering.push(index, output):
-                yield _event(chunk)
-        if include_usage:
-            yield _event(rendering.last(usage_of(answers.lines, rendering.id)))
-        yield b"data: [DONE]\n\n"
+            for event in rendering.push(index, output):
+                yield wire.frame(event)
+        for event in rendering.end(answers.lines):
+            yield wire.frame(event)
+        if wire.last:
+            yield wire.last
     except Exception as error:
-        # The status is long sent: the error is the stream's last event, and no [DONE] follows.
+        # The status is long sent: the error is the stream's last event.
         report(error)
-        yield _event(openai.error_body(error))
-
-
-def _event(body: Json) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+        for event in rendering.failed(error):
+            yield wire.frame(event)
 
 
 async def _unless_gone(http: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -36,7 +36,7 @@ async def detokenize(http: Request, front: FrontOf, _: SaltOf) -> Response:
 def _tokenize(front: Front, body: bytes) -> Response:
     fields = _object(front, body)
     if "messages" in fields:
-        text = chat_text(front.service.tokenizer, openai.parse_chat(fields))
+        text = chat_text(front.service.tokenizer, openai.parse_chat(fields).talk())
         tokens = front.encoding.text(text, param="messages", add_special_tokens=False)
     else:
         [prompt, *more] = openai.parse_completion(fields).prompts
