@@ -19,7 +19,9 @@
     ├── ProviderError          a model's API that fails or refuses; carries its status and whether to try again
     │   └── ContextOverflow    the request does not fit the model's context
     ├── ToolError              a tool that cannot be offered, or a call of it that is not allowed
-    ├── BadLogits              the model gave numbers that are none
+    ├── NoToken                no token can be chosen for some rows of a batch
+    │   ├── BadLogits          the model gave numbers that are none
+    │   └── GrammarFailed      no token is known that fits an answer's grammar
     └── CacheCorruption        an invariant of the cache is broken (a bug: report it)
 
 A failing tier is never an exception on the way of a request: it is a miss. Each message says what to do next.
@@ -153,15 +155,34 @@ class ToolError(LongturnError):
     """A tool that cannot be offered, or a call of it that is not allowed."""
 
 
-class BadLogits(LongturnError):
-    """The model gave NaN or infinite logits. `rows` are the batch rows concerned; no state has been touched."""
+class NoToken(LongturnError):
+    """No token can be chosen for the batch's `rows`; no state has been touched."""
+
+    def __init__(self, message: str, rows: list[int]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class BadLogits(NoToken):
+    """The model gave NaN or infinite logits for `rows`."""
 
     def __init__(self, rows: list[int]) -> None:
-        super().__init__(
+        message = (
             f"The model gave NaN or infinite logits for batch row(s) {rows}. Check the weights, or use bfloat16 or "
             "float32: float16 overflows in some models."
         )
-        self.rows = rows
+        super().__init__(message, rows)
+
+
+class GrammarFailed(NoToken):
+    """The answers in `rows` cannot go on within their grammars."""
+
+    def __init__(self, rows: list[int]) -> None:
+        message = (
+            "The answer cannot go on within its grammar: no token of this model fits, or it takes too long to tell. "
+            "Simplify the grammar or schema."
+        )
+        super().__init__(message, rows)
 
 
 class CacheCorruption(LongturnError):

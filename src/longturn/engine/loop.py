@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from longturn.cache import Event, PrefixCache
+from longturn.engine.constraint import Constraint
 from longturn.engine.mover import PageMover
 from longturn.engine.request import Output, Request
 from longturn.engine.runner.contract import Logits, Runner, Span
 from longturn.engine.sampling import Sampler, TokenSource
 from longturn.engine.scheduler import Scheduler, Work
 from longturn.engine.sequence import Sequence
-from longturn.errors import BadLogits, EngineStopped
+from longturn.errors import EngineStopped, NoToken
 from longturn.ledger import RequestLine
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ class Engine:
     clock: Callable[[], float] = time.monotonic
     counters: Counters = field(default_factory=Counters)
 
-    def add(self, request: Request) -> None:
-        """Queue a request; its output comes through `request.on_output`."""
-        sequence = Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length, self.clock)
+    def add(self, request: Request, constraint: Constraint | None = None) -> None:
+        """Queue a request; its output comes through `request.on_output`. constraint: of its grammar, if it has one."""
+        assert (constraint is None) == (request.params.grammar is None)
+        sequence = Sequence(request, self.model, self.tokenizer, self.eos_ids, self.max_length, self.clock, constraint)
         try:
             for hint in request.hints:
                 self.cache.hint(hint)
@@ -166,7 +168,7 @@ class Engine:
         rows = _joined(logits)
         try:
             samples = self.sampler.sample(rows, [sequence.state for sequence in sequences])
-        except BadLogits as error:
+        except NoToken as error:
             for row in error.rows:
                 self._end(sequences[row], sequences[row].ended("error", error))
             good = [i for i in range(len(sequences)) if i not in error.rows]

@@ -1,7 +1,7 @@
 """Logits in, tokens out.
 
-Order: logit bias and min_tokens, penalties, temperature, top_k, min_p, top_p. Every step that truncates does it by
-*value* (a floor below which logits go), never by rank, and the draw is one uniform number against the cumulative
+Order: grammar, logit bias and min_tokens, penalties, temperature, top_k, min_p, top_p. Every step that truncates does
+it by *value* (a floor below which logits go), never by rank, and the draw is one uniform number against the cumulative
 distribution in token order. So a request's answer depends on its own logits and seed, not on its neighbours in the
 batch nor on how a device orders equal logits. Tokens that tie with the last one admitted are admitted too.
 """
@@ -17,8 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from longturn.engine.constraint import Constraint
 from longturn.engine.sampling_params import SamplingParams
-from longturn.errors import BadLogits
+from longturn.errors import BadLogits, GrammarFailed
 
 # Nearly every nucleus lies within this many tokens; only a flatter distribution pays for ranking more of them.
 NUCLEUS_GUESS = 1024
@@ -30,13 +31,14 @@ class SampleState:
 
     `prompt_ids` is int32 [prompt length], read by the repetition penalty. The engine appends each token to
     `output_ids`; the sampler only reads it. `eos_ids` and the request's own stop ids are held back until `min_tokens`
-    are out.
+    are out. `constraint` is there if the request has a grammar; the engine advances it by each token as well.
     """
 
     params: SamplingParams
     prompt_ids: npt.NDArray[np.int32]
     eos_ids: tuple[int, ...] = ()
     output_ids: list[int] = field(default_factory=list)
+    constraint: Constraint | None = None
     generator: torch.Generator | None = field(init=False, default=None)
     seen: SeenTokens | None = field(init=False, default=None)
 
@@ -90,7 +92,8 @@ class Sampler:
     def sample(self, logits: Tensor, states: Sequence[SampleState]) -> list[Sampled]:
         """Choose a token per row of `logits` (any float dtype, [n, vocab], left unchanged), in order.
 
-        Advances the generators of the rows that sample. Raises BadLogits before that if a row is not finite.
+        Advances the generators of the rows that sample. Before that raises GrammarFailed for rows without a token that
+        fits, and BadLogits for rows that are not finite.
         """
         if logits.shape[0] != len(states):
             raise ValueError(f"{logits.shape[0]} rows of logits for {len(states)} requests")
@@ -98,11 +101,15 @@ class Sampler:
         if all(p.greedy and not p.reshapes and p.logprobs is None for p in params):
             return [Sampled(token) for token in _argmax(logits)]
 
+        # First, since a device may still be computing the logits.
+        masks = _masks(states, logits.shape[-1])
         # float64 sums are needed below, and Metal has none.
         raw = (logits.cpu() if logits.device.type == "mps" else logits).float()
         shaped, tokens = raw, _argmax(raw)
         if any(p.reshapes for p in params):
             shaped = raw.clone()
+            for number, mask in masks.items():
+                shaped[number].masked_fill_(torch.from_numpy(~mask).to(raw.device), -torch.inf)
             for row, state in zip(shaped, states, strict=True):
                 _reshape(row, state)
             tokens = _argmax(shaped)
@@ -112,6 +119,14 @@ class Sampler:
             for i, token in zip(drawn, _draw(rows, [states[i] for i in drawn]), strict=True):
                 tokens[i] = token
         return _with_logprobs(raw, tokens, params)
+
+
+def _masks(states: Sequence[SampleState], vocab: int) -> dict[int, npt.NDArray[np.bool_]]:
+    """The tokens that fit, by row, for those with a grammar. Raises GrammarFailed for those where none is known."""
+    masks = {row: state.constraint.mask(vocab) for row, state in enumerate(states) if state.constraint is not None}
+    if failed := [row for row, mask in masks.items() if mask is None]:
+        raise GrammarFailed(failed)
+    return {row: mask for row, mask in masks.items() if mask is not None}
 
 
 def _argmax(logits: Tensor) -> list[int]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from longturn.dialects.grammar import Grammar
 from longturn.errors import RequestError
 
 MAX_STOPS = 16
@@ -19,7 +20,9 @@ class SamplingParams:
     `max_tokens` None means up to the end of the context. `top_k` 0 or -1 means off. `logprobs` None means none, 0 the
     chosen token only, k the k most likely ones beside it. `presence_penalty` and `frequency_penalty` are OpenAI's (over
     the output), `repetition_penalty` is Hugging Face's (over prompt and output, 1.0 is off). `min_tokens` forbids the
-    end of the answer before that many tokens. Raises RequestError with `param` set to the offending field.
+    end of the answer before that many tokens. `grammar` is what the answer must fit: unless `max_tokens` or a stop
+    string cuts it, it ends when it is complete, also with `ignore_eos`. Raises RequestError with `param` set to the
+    offending field.
     """
 
     max_tokens: int | None = None
@@ -37,6 +40,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     ignore_eos: bool = False
     min_tokens: int = 0
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
@@ -56,6 +60,12 @@ class SamplingParams:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
                 f"min_tokens ({self.min_tokens}) is above max_tokens ({self.max_tokens}): lower it.", param="min_tokens"
+            )
+        if self.min_tokens and self.grammar is not None:
+            raise RequestError(
+                f"min_tokens cannot be held together with {self.grammar.param}, which says when an answer is complete: "
+                "leave one of them out.",
+                param="min_tokens",
             )
         strings = isinstance(self.stop, tuple) and all(isinstance(stop, str) and stop for stop in self.stop)
         if not strings or len(self.stop) > MAX_STOPS:
@@ -77,7 +87,8 @@ class SamplingParams:
     def reshapes(self) -> bool:
         """Whether the logits are changed by anything but temperature and truncation."""
         return bool(
-            self.logit_bias
+            self.grammar
+            or self.logit_bias
             or self.min_tokens
             or self.presence_penalty
             or self.frequency_penalty

@@ -54,7 +54,7 @@ class Sequence:
         self.n_prompt = len(request.tokens)
         limit = request.params.max_tokens
         self.max_length = max_length if limit is None else min(max_length, self.n_prompt + limit)
-        self.state = SampleState(request.params, request.tokens, eos_ids, constraint)
+        self.state = SampleState(request.params, request.tokens, eos_ids, constraint=constraint)
         self.allocation: Allocation | None = None
         self.computed: int | None = None
         self.cached: dict[str, int] | None = None

@@ -13,9 +13,11 @@ from typing import TypeVar
 
 from longturn.cache import CacheState, Event
 from longturn.engine.build import Built, build
+from longturn.engine.constraint import Grammars
 from longturn.engine.loop import ENGINE_FAILED, Counters
 from longturn.engine.options import EngineOptions
 from longturn.engine.request import Request
+from longturn.engine.sampling_params import SamplingParams
 from longturn.errors import EngineStopped, PromptTooLong, QueueFull, RequestError
 from longturn.ledger import RequestLine
 
@@ -85,6 +87,7 @@ class EngineService:
             built.model.fingerprint,
             int(time.time()),
         )
+        self._grammars = Grammars(engine.tokenizer, engine.runner.shape.vocab_size, engine.eos_ids)
         self.error: Exception | None = None
         self.built = built
         self._engine = engine
@@ -109,9 +112,19 @@ class EngineService:
         """Whether requests can be served."""
         return self._thread.is_alive() and self.error is None and not self._closing
 
+    def prepare(self, params: SamplingParams) -> None:
+        """Compile the grammar of `params`, if it has one, so that `submit` is quick. Raises RequestError for a bad one.
+
+        Takes milliseconds, but a second or two for the first grammar and for very large ones: not for an event loop.
+        """
+        if params.grammar is not None:
+            self._grammars.prepare(params.grammar)
+
     def submit(self, request: Request) -> None:
         """Queue a request. Raises RequestError, PromptTooLong or QueueFull; EngineStopped when there is no engine."""
         self._check(request)
+        grammar = request.params.grammar
+        constraint = None if grammar is None else self._grammars.start(grammar)
         with self._wake:
             if not self.alive:
                 raise EngineStopped("the engine has stopped: see the server's log, and restart it")
@@ -121,7 +134,7 @@ class EngineService:
                     retry_after=max(1, round(self._pending / 16)),
                 )
             self._pending += 1
-            self._inbox.append(lambda: self._engine.add(request))
+            self._inbox.append(lambda: self._engine.add(request, constraint))
             self._wake.notify()
 
     def cancel(self, request_id: str) -> None:
