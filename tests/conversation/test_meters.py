@@ -6,11 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from longturn.conversation.meters import Spent, WindowMeter, breakdown, price_of, priced_name
+from longturn.conversation.meters import Spent, WindowMeter, breakdown
 from longturn.conversation.parts import Reasoning, Summary, Text, ToolCall, Tools
 from longturn.conversation.view.fold import fold
 from longturn.conversation.window import Window
 from longturn.ledger import NO_USE, RequestLine, TokenUse
+from longturn.ledger.prices import price_of, priced_name
 from tests.conversation.talk import Talk, tool
 
 

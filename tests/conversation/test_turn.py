@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -13,16 +14,16 @@ from longturn.conversation.artifacts.place import artifacts_of
 from longturn.conversation.conversation import Conversation
 from longturn.conversation.entries import Edited, Said
 from longturn.conversation.events import Answered, Called, Changed, Event, Resulted, Summarising
-from longturn.conversation.history import History, Session
+from longturn.conversation.history import History, Made, Sent, Session, Whole
 from longturn.conversation.models.contract import Answer, Delta, ModelRequest
 from longturn.conversation.models.scripted import ScriptedModel
-from longturn.conversation.parts import Part, Text, ToolCall, ToolResult
+from longturn.conversation.parts import Message, Part, Text, ToolCall, ToolResult
 from longturn.conversation.policies.registry import context_policy
 from longturn.conversation.tools.contract import Outcome, Tool, Toolbox
 from longturn.conversation.turn import Agent
 from longturn.conversation.window import Window
 from longturn.errors import ContextOverflow, ProviderError
-from longturn.ledger import TokenUse
+from longturn.ledger import RequestLine, TokenUse
 from tests.conversation.long_session import summary
 
 SCHEMA = {"type": "object", "properties": {}}
@@ -304,3 +305,24 @@ async def test_the_last_resort_is_to_slide_but_never_for_who_wants_nothing_edite
     assert changed.after < changed.before
     assert sent(working)[-1]["content"] == "Now"
     assert sent(working)[1]["role"] == "user"
+
+
+def test_an_agent_opens_a_long_session_quickly(history: History):
+    parts = (Text("short"), ToolCall("c", "get", "{}"), ToolResult("c", "a line of output\n" * 50), Text("done"))
+    roles = ("user", "assistant", "tool", "assistant")
+    log = [Said(n, Message(str(n), roles[n % 4], (parts[n % 4],))) for n in range(10_000)]  # type: ignore[arg-type]
+    counted = [
+        Made(n + 1, RequestLine(str(n), "s", "m", 1.0, TokenUse(10 * n, {}, 10 * n, output=5)), Sent(n, 9, "0"))
+        for n in range(1, 10_000, 2)
+    ]
+    long = history.add(Whole("long", log, counted))
+    seconds = []
+    for _ in range(5):
+        began = time.process_time()  # other programs on the machine do not count
+        with History.open(history.name.removeprefix("sqlite:///")) as again:
+            one = agent(again, lambda request, n: [Text("ok")], session=again.session(long.id), system="")
+            assert one.reading.reported == 10 * 9_999 + 5
+        seconds.append(time.process_time() - began)
+    print(f"opened in {min(seconds) * 1e3:.0f} ms of CPU")
+    assert min(seconds) < 0.2
+    assert one.spent.requests == 5_000

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from longturn.conversation.conversation import Conversation
 from longturn.conversation.history import Request
-from longturn.conversation.meters import Spent, WindowMeter, priced_name
+from longturn.conversation.meters import Spent, WindowMeter
 from longturn.conversation.models.contract import Answer, Model
 from longturn.conversation.view.fold import View, fold
 from longturn.errors import LedgerError
 from longturn.ledger import NO_USE, RequestLine
+from longturn.ledger.prices import priced_name
 
 
 @dataclass(slots=True)
@@ -43,9 +44,12 @@ class Accounts:
         self.window = WindowMeter(conversation.window)
         self._session = conversation.session
         self._model = model
-        requests = self._session.requests()
-        self.spent = Spent.of(request.line for request in requests if request.session == self._session.id)
-        self._learn_from(requests, conversation.view)
+        self._learn_from(self._session.latest_counted(), conversation.view)
+
+    @cached_property
+    def spent(self) -> Spent:
+        """The sum so far. Read when first asked for: a long session opens without it."""
+        return Spent.of(self._session.lines())
 
     def line(self, answer: Answer | None, clock: Clock, purpose: str = "turn") -> RequestLine:
         """A request's line, counted as spent: our own server's, or what can be said about an answer of any other.
@@ -70,15 +74,13 @@ class Accounts:
         self.spent.add(line)
         return line
 
-    def _learn_from(self, requests: Sequence[Request], view: View) -> None:
+    def _learn_from(self, request: Request | None, view: View) -> None:
         """The latest request of a session that is resumed tells how its provider counts. view: of the session now."""
-        for request in reversed(requests):
-            sent = request.sent
-            if sent is None or sent.more or request.line.use == NO_USE:
-                continue
-            if view.epoch.seq >= sent.entries:
-                view = fold(self._session.entries(sent.entries + 1))  # as it was before the edits since
-            count = sum(item.message < sent.entries for item in view.items)
-            known = sum(item.message <= sent.entries for item in view.items)
-            self.window.learn(view.items[:count], known, view.epoch.number, request.line.use)
+        if request is None or request.sent is None:
             return
+        sent = request.sent
+        if view.epoch.seq >= sent.entries:
+            view = fold(self._session.entries(sent.entries + 1))  # as it was before the edits since
+        count = sum(item.message < sent.entries for item in view.items)
+        known = sum(item.message <= sent.entries for item in view.items)
+        self.window.learn(view.items[:count], known, view.epoch.number, request.line.use)

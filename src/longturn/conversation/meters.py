@@ -16,8 +16,8 @@ from longturn.conversation.view.estimate import Calibration
 from longturn.conversation.view.fold import View
 from longturn.conversation.view.items import tool_name
 from longturn.conversation.window import Window
-from longturn.errors import ConfigError
 from longturn.ledger import NO_USE, RequestLine, TokenUse
+from longturn.ledger.prices import price_of
 
 BUILT_IN = "built in"
 SERVER_MARK = "__"
@@ -167,34 +167,3 @@ class Spent:
         prices = [price_of(line) for line in self._lines]
         known = [price for price in prices if price is not None]
         return sum(known, Decimal(0)), len(prices) - len(known)
-
-
-def priced_name(provider: str | None, model: str) -> str:
-    """How a ledger line names a model, so that its price can be found: a server's own model has none."""
-    return f"{provider}:{model}" if provider else model
-
-
-def price_of(line: RequestLine) -> Decimal | None:
-    """US dollars of a request by `genai-prices`, None where nobody charges or the price is not known.
-
-    Raises ConfigError where that package is missing.
-    """
-    provider, named, model = line.model.partition(":")
-    if not named:
-        return None
-    try:
-        from genai_prices import Usage, calc_price
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"prices need a package ({error}): pip install 'longturn[conversation]'") from error
-    use = line.use
-    # Its convention is inclusive: what was read from and written to a cache is part of the input.
-    usage = Usage(
-        input_tokens=use.logical,
-        cache_read_tokens=use.cached_total,
-        cache_write_tokens=use.written,
-        output_tokens=use.output,
-    )
-    try:
-        return calc_price(usage, model, provider_id=provider).total_price
-    except LookupError:
-        return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, insert, select, update
 
 from longturn.conversation.edits.contract import Edit
 from longturn.conversation.entries import Edited, Entry, Said
@@ -19,7 +19,7 @@ from longturn.conversation.history.requests import Request, Sent, decode_request
 from longturn.conversation.history.schema import entries_table, requests_table, sessions_table
 from longturn.conversation.parts import Message
 from longturn.errors import HistoryError, SessionChanged
-from longturn.ledger import RequestLine
+from longturn.ledger import NO_USE, RequestLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +172,43 @@ class Session:
 
         A row that is damaged is left out, with a warning that names its id; the numbers of the others stay.
         """
-        columns = requests_table.c
-        rows: list[RowMapping] = []
         with self._database.reading() as connection:
-            for session, until in self._branches(connection):
-                query = select(requests_table).where(columns.session == session).order_by(columns.id)
-                if session != self.id:
-                    query = query.where(columns.entries <= until)
-                rows += connection.execute(query).mappings()
-        found = []
-        for number, row in enumerate(rows, start=1):
-            try:
-                if checksum(row["body"]) != row["checksum"]:
-                    raise ValueError("it is not as it was written")
-                found.append(decode_request(number, row["session"], row["entries"], row["body"]))
-            except (ValueError, RecursionError, TypeError) as error:
-                self._warn(f"request row {row['id']} is left out: {error}")
-        return found
+            rows = [
+                row
+                for session, until in self._branches(connection)
+                for row in connection.execute(self._asked(session, until).order_by(requests_table.c.id)).mappings()
+            ]
+        found = [self._decoded_request(number, row) for number, row in enumerate(rows, start=1)]
+        return [request for request in found if request is not None]
+
+    def latest_counted(self) -> Request | None:
+        """The newest request of the branch that sent the view alone and whose usage is known; the others are not read.
+
+        Its number is not looked for: it is 0.
+        """
+        with self._database.reading() as connection:
+            for session, until in reversed(self._branches(connection)):
+                query = self._asked(session, until).order_by(requests_table.c.id.desc())
+                for row in connection.execution_options(yield_per=20).execute(query).mappings():
+                    request = self._decoded_request(0, row)
+                    if request and request.sent and not request.sent.more and request.line.use != NO_USE:
+                        return request
+        return None
+
+    def _asked(self, session: str, until: int) -> Select[Any]:
+        """The requests of one session that this branch has."""
+        columns = requests_table.c
+        query = select(requests_table).where(columns.session == session)
+        return query if session == self.id else query.where(columns.entries <= until)
+
+    def _decoded_request(self, number: int, row: RowMapping) -> Request | None:
+        try:
+            if checksum(row["body"]) != row["checksum"]:
+                raise ValueError("it is not as it was written")
+            return decode_request(number, row["session"], row["entries"], row["body"])
+        except (ValueError, RecursionError, TypeError) as error:
+            self._warn(f"request row {row['id']} is left out: {error}")
+            return None
 
     def lines(self) -> list[RequestLine]:
         """The lines of what this branch itself has spent, oldest first; what is before its fork, its parent spent."""
