@@ -1,0 +1,55 @@
+"""From the bytes of a body to a checked request of any dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from longturn.errors import RequestError
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
+    """The body as a `kind`. Raises RequestError with the offending `param` and one readable sentence."""
+    if isinstance(body, bytes):
+        try:
+            body = from_json(body, allow_inf_nan=False)
+        except ValueError as error:
+            raise RequestError(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(body, Mapping):
+        raise RequestError("The body must be a JSON object.")
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise _readable(error) from None
+
+
+def _readable(error: ValidationError) -> RequestError:
+    """The first finding as one sentence. It names the type of what was sent, never the content."""
+    found = error.errors(include_url=False)[0]
+    param = ""
+    for step in found["loc"]:
+        param += f"[{step}]" if isinstance(step, int) else f".{step}" if param else step
+    if found["type"] == "missing":
+        message = f"{param} is missing: add it to the request."
+    elif found["type"] == "value_error":
+        message = f"{param}: {found['ctx']['error']}."
+    else:
+        message = f"{param}: {found['msg'].removeprefix('Input ')} (got {_json_type(found['input'])})."
+    return RequestError(message, param=param or None)
+
+
+def _json_type(value: object) -> str:
+    names = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), "null")
