@@ -11,7 +11,7 @@ install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,lab,conversation,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[engine,lab,conversation,gateway,dev]'
 	touch $@
 
 demo: install

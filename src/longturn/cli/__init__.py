@@ -12,6 +12,7 @@ from longturn.cli.demo import demo as demo_command
 from longturn.cli.doctor import doctor as doctor_command
 from longturn.cli.errors import Commands
 from longturn.cli.explain import explain as explain_command
+from longturn.cli.gateway import gateway as gateway_command
 from longturn.cli.lab import lab as lab_commands
 from longturn.cli.mcp import mcp as mcp_command
 from longturn.cli.models import models as models_command
@@ -33,6 +34,7 @@ for command in (
     models_command,
     doctor_command,
     explain_command,
+    gateway_command,
     mcp_command,
 ):
     app.command()(command)

@@ -1,0 +1,146 @@
+"""The accountant: a process beside the proxy that reads along, and does all that takes time.
+
+It reads frames on standard input until that ends, writes lines and entries into the book, and answers with charges on
+standard output. A process and not a thread, because decoding a long request holds Python's lock while streams wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from longturn.errors import LedgerError
+from longturn.gateway import frames
+from longturn.gateway.account import Bookkeeper, Told
+from longturn.gateway.answer import Answer, AnswerReader
+from longturn.gateway.decoding import CannotDecode, decoder
+from longturn.gateway.entries import Entries, Entry
+from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Sent
+from longturn.ledger import RequestLine
+from longturn.ledger.book import Book
+
+log = logging.getLogger("longturn.gateway")
+
+LONGEST_BODY = 64 << 20
+"""Bytes of a request that are read along; a longer one is counted, and not explained."""
+BATCH = 200
+"""Lines that are written at once, at most."""
+LONGEST_WAIT = 1.0
+"""Seconds that lines of a busy gateway wait for others to be written with."""
+NICENESS = 5
+"""Streams come first."""
+
+
+@dataclass(slots=True)
+class Open:
+    """An exchange that is under way."""
+
+    asked: Asked
+    body: bytearray = field(default_factory=bytearray)
+    answered: Answered | None = None
+    reader: AnswerReader | None = None
+
+    def told(self, ended: Ended) -> Told:
+        """The whole of it."""
+        body: bytes | None = None
+        if len(self.body) <= LONGEST_BODY and not ended.lost:
+            with contextlib.suppress(CannotDecode):
+                body = decoder(self.asked.encoding)(bytes(self.body))
+        return Told(self.asked, body, self.answered, self.reader.finish() if self.reader else Answer(), ended)
+
+
+class Accountant:
+    """Follows many exchanges at once. charged: called with what each has cost, once it is in the book."""
+
+    def __init__(self, bookkeeper: Bookkeeper, book: Book, entries: Entries, charges: BinaryIO) -> None:
+        self._bookkeeper = bookkeeper
+        self._book = book
+        self._entries = entries
+        self._charges = charges
+        self._open: dict[int, Open] = {}
+        self._done: list[tuple[RequestLine, Entry]] = []
+        self._failing = False
+
+    def hear(self, frame: frames.Frame) -> None:
+        """The next frame."""
+        match frame:
+            case Asked():
+                self._open[frame.id] = Open(frame)
+            case Sent():
+                body = self._open[frame.id].body
+                if len(body) <= LONGEST_BODY:
+                    body += frame.data
+            case Answered():
+                exchange = self._open[frame.id]
+                exchange.answered = frame
+                exchange.reader = AnswerReader(exchange.asked.dialect, frame.kind, frame.encoding)
+            case Got():
+                reader = self._open[frame.id].reader
+                assert reader is not None
+                reader.feed(frame.data)
+            case Ended() if frame.id in self._open:
+                told = self._open.pop(frame.id).told(frame)
+                try:
+                    self._done.append(self._bookkeeper.account(told))
+                except Exception:
+                    # One request that cannot be accounted for must not cost the others their lines.
+                    log.exception("a request is not in the ledger (a bug: please report it)")
+            case _:
+                pass
+        if len(self._done) >= BATCH:
+            self.write()
+
+    def write(self) -> None:
+        """Put what is done into the book. A book that fails costs its lines; the log says so until it works again."""
+        done, self._done = self._done, []
+        if not done:
+            return
+        try:
+            self._entries.append_many(entry for _, entry in done)
+            self._book.append_many(line for line, _ in done)
+            self._failing = False
+        except LedgerError as error:
+            if not self._failing:
+                log.error("requests are passed on, but their lines are lost: %s", error)
+            self._failing = True
+        for _, entry in done:
+            self._charges.write(frames.packed(Charged(entry.key, entry.started_at, entry.usd or 0.0)))
+        with contextlib.suppress(BrokenPipeError):
+            self._charges.flush()
+
+
+def main() -> None:
+    """Serve one proxy, until it closes the pipe or is gone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ledger", required=True)
+    parser.add_argument("--prices")
+    parser.add_argument("--content", action="store_true")
+    given = parser.parse_args()
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Ctrl-C reaches the whole group; the proxy says when it is over.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    told, charges = sys.stdin.buffer, sys.stdout.buffer
+    with Book(given.ledger) as book, Entries(given.ledger) as entries:
+        accountant = Accountant(Bookkeeper(given.prices, given.content), book, entries, charges)
+        written = time.monotonic()
+        while (frame := frames.read(told)) is not None:
+            accountant.hear(frame)
+            idle = not select.select([told], [], [], 0)[0]
+            if idle or time.monotonic() - written > LONGEST_WAIT:
+                accountant.write()
+                written = time.monotonic()
+        accountant.write()
+
+
+if __name__ == "__main__":
+    main()

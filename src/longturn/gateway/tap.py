@@ -1,0 +1,161 @@
+"""`Tap`: the proxy's side of the pipe to the accountant, which reads along in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from longturn.gateway import frames
+from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Sent
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 64 << 20
+"""Bytes that may wait for the accountant; what comes above that is passed on, but not read along."""
+PIECE = 16 << 10
+"""Bytes of an answer that are collected before they are told."""
+
+
+class Tap:
+    """Starts an accountant, and tells it about exchanges without ever waiting for it.
+
+    command: the accountant's program and arguments. heard: called with every charge that it reports.
+    """
+
+    def __init__(self, command: Sequence[str], heard: Callable[[Charged], None]) -> None:
+        self._command = command
+        self._heard = heard
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._numbers = itertools.count()
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the accountant finish what it was told."""
+        self._closing = True
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            await self._process.wait()
+        if self._reader is not None:
+            await self._reader
+
+    def exchange(
+        self, dialect: str, upstream: str, path: str, key: str | None, session: str | None, encoding: str
+    ) -> Exchange:
+        """A new exchange, told as it goes."""
+        exchange = Exchange(self, next(self._numbers))
+        exchange.tell(Asked(exchange.id, time.time(), dialect, upstream, path, key, session, encoding))
+        return exchange
+
+    def tell(self, frame: frames.Frame) -> bool:
+        """Have `frame` told; False where the accountant is too far behind."""
+        pipe = self._process.stdin if self._process is not None else None
+        if pipe is None or pipe.is_closing() or pipe.transport.get_write_buffer_size() > BACKLOG:
+            return False
+        pipe.write(frames.packed(frame))
+        return True
+
+    async def _start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        self._reader = asyncio.create_task(self._listen(self._process))
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                (length,) = frames.HEAD.unpack(await process.stdout.readexactly(frames.HEAD.size))
+                frame = frames.unpacked(await process.stdout.readexactly(length))
+                assert isinstance(frame, Charged)
+                self._heard(frame)
+        code = await process.wait()
+        if not self._closing:
+            log.error("the accountant has ended (%s): starting another; what it was reading is not counted", code)
+            await asyncio.sleep(1)
+            await self._start()
+
+
+class Exchange:
+    """One request and its answer, as they pass by. Nothing here waits."""
+
+    def __init__(self, tap: Tap, number: int) -> None:
+        self.id = number
+        self._tap = tap
+        self._lost = False
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._sent = self._got = 0
+        self._began = time.monotonic()
+        self._first: float | None = None
+        self._latest = 0.0
+        self._silence = 0.0
+
+    def tell(self, frame: frames.Frame) -> None:
+        """Tell, unless something before it could not be told."""
+        self._lost = self._lost or not self._tap.tell(frame)
+
+    def sent(self, data: bytes) -> None:
+        """Bytes of the request have passed."""
+        self._sent += len(data)
+        self.tell(Sent(self.id, data))
+
+    def answered(self, status: int, kind: str, encoding: str) -> None:
+        """The answer begins."""
+        self.tell(Answered(self.id, status, kind, encoding))
+
+    def got(self, data: bytes) -> None:
+        """Bytes of the answer have passed."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        else:
+            self._silence = max(self._silence, now - self._latest)
+        self._latest = now
+        self._got += len(data)
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size >= PIECE:
+            self._flush()
+
+    def ended(self, outcome: str) -> None:
+        """It is over."""
+        self._flush()
+        now = time.monotonic()
+        if self._first is not None:
+            self._silence = max(self._silence, now - self._latest)
+        # Short, and told even to an accountant that is behind: every request has its line.
+        self._tap.tell(
+            Ended(
+                self.id,
+                outcome,
+                total_ms=(now - self._began) * 1000,
+                ttft_ms=None if self._first is None else (self._first - self._began) * 1000,
+                silence_ms=self._silence * 1000,
+                sent_bytes=self._sent,
+                got_bytes=self._got,
+                lost=self._lost,
+            )
+        )
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self.tell(Got(self.id, b"".join(self._waiting)))
+            self._waiting.clear()
+            self._size = 0
+
+
+def accountant(*arguments: str) -> list[str]:
+    """The command line of an accountant."""
+    return [sys.executable, "-m", "longturn.gateway.accountant", *arguments]
