@@ -151,12 +151,8 @@ def test_bad_prompts(prompt):
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream: true"),
         ({"top_logprobs": 2}, "top_logprobs", "logprobs: true"),
         ({"logprobs": 2}, "logprobs", "boolean"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "not supported yet"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format", "not supported yet"),
-        ({"response_format": "text"}, "response_format", "use"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type", "'function'"),
         ({"functions": [{}]}, "functions", "tools"),
-        ({"guided_json": {}}, "guided_json", "not supported"),
     ],
 )
 def test_wrong_chat_requests_are_refused_readably(fields, param, says):
@@ -164,10 +160,6 @@ def test_wrong_chat_requests_are_refused_readably(fields, param, says):
     assert error.param == param
     assert says in str(error)
     assert error.status == 400
-
-
-def test_text_response_format_is_fine():
-    assert chat(response_format={"type": "text"}).sampling() == {}
 
 
 def test_unsupported_completion_fields():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from longturn.cache import CacheState
-from longturn.engine import EngineState, ModelInfo, Output, Request
+from longturn.engine import EngineState, ModelInfo, Output, Request, SamplingParams
 from longturn.engine.loop import Counters
 from longturn.ledger import RequestLine, TokenUse
 from tests.tiny_model import build_tiny_tokenizer
@@ -33,6 +33,9 @@ class FakeService:
         self.requests: list[Request] = []
         self.cancelled: list[str] = []
         self._script, self._reason, self._ending, self._on_submit = script, reason, error, on_submit
+
+    def prepare(self, params: SamplingParams) -> None:
+        pass
 
     def submit(self, request: Request) -> None:
         self._on_submit()

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from longturn.dialects.grammar import ToolSchema
+
 
 class Wire(BaseModel):
     """Base of all wire models: types are exact (true is not 1), what is unknown is ignored (clients send much)."""
@@ -96,11 +98,16 @@ def _arguments(text: str) -> Any:
 
 
 class Function(Wire):
-    """A function that the model may call; `parameters` is a JSON schema."""
+    """A function that the model may call; `parameters` is a JSON schema, which with `strict` every call must fit."""
 
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def called(self) -> ToolSchema:
+        """What a call must look like."""
+        return ToolSchema(self.name, self.parameters, self.strict is True)
 
 
 class Tool(Wire):
@@ -111,7 +118,7 @@ class Tool(Wire):
 
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates expect it, with the fields in one order whatever the client's."""
-        return self.model_dump(exclude_none=True)
+        return self.model_dump(exclude_none=True, exclude={"function": {"strict"}})
 
 
 class ToolChoice(Wire):

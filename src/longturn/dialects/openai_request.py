@@ -11,6 +11,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from longturn.dialects import grammar
+from longturn.dialects.grammar import CallForm, Grammar
+from longturn.dialects.openai_constraints import Constrained
 from longturn.dialects.openai_messages import Message, Tool, ToolChoice, Wire
 from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
@@ -23,13 +26,6 @@ UNSUPPORTED = {
     "suffix": "put the text into prompt",
     "prompt_logprobs": "only the answer's logprobs are available",
     "use_beam_search": "use n with temperature",
-    "guided_json": "constrained output is not supported yet",
-    "guided_regex": "constrained output is not supported yet",
-    "guided_choice": "constrained output is not supported yet",
-    "guided_grammar": "constrained output is not supported yet",
-    "structured_outputs": "constrained output is not supported yet",
-    "grammar": "constrained output is not supported yet",
-    "json_schema": "constrained output is not supported yet",
 }
 
 
@@ -45,15 +41,6 @@ def _token_keys(value: object) -> object:
         return {int(token): bias for token, bias in value.items()}
     except ValueError:
         raise ValueError('keys must be token ids, such as "1234"') from None
-
-
-def _text_only(value: object) -> object:
-    kind = value.get("type") if isinstance(value, dict) else None
-    if kind in ("json_object", "json_schema"):
-        raise ValueError(f"type {kind!r} is not supported yet: ask for JSON in the prompt and check the answer")
-    if kind != "text":
-        raise ValueError('use {"type": "text"}')
-    return value
 
 
 def _prompts(value: object) -> object:
@@ -76,7 +63,7 @@ class StreamOptions(Wire):
     include_usage: bool | None = None
 
 
-class GenerationRequest(Wire):
+class GenerationRequest(Constrained):
     """What both endpoints share. A field that is None was not sent."""
 
     model: str
@@ -127,7 +114,10 @@ class GenerationRequest(Wire):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def sampling(self) -> dict[str, Any]:
-        """Keyword arguments for the engine's SamplingParams: what the client sent, types right, ranges unchecked."""
+        """Keyword arguments for the engine's SamplingParams: what the client sent, types right, ranges unchecked.
+
+        Without its grammar, which for a chat depends on the model as well.
+        """
         sent = {name: getattr(self, name) for name in SAMPLING if getattr(self, name) is not None}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in sent.items()}
 
@@ -160,7 +150,6 @@ class ChatRequest(GenerationRequest):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    response_format: Annotated[dict[str, Any], BeforeValidator(_text_only)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @model_validator(mode="after")
@@ -188,6 +177,29 @@ class ChatRequest(GenerationRequest):
         if self.logprobs:
             kwargs["logprobs"] = self.top_logprobs or 0
         return kwargs
+
+    def grammar_for(self, form: CallForm) -> Grammar | None:
+        """What the answer must fit, None for free text. form: how the model writes calls of tools.
+
+        A call that is forced leaves no room for another answer. Calls that are free may stand beside an answer in JSON;
+        with strict tools among them, they are held to the tools' schemas wherever they occur in the text.
+        """
+        answer = self.answer_grammar()
+        if not self.uses_tools:
+            return answer
+        schemas = [tool.function.called() for tool in self.tools or ()]
+        choice = self.tool_choice
+        several = self.parallel_tool_calls is not False
+        if choice and choice.mode == "named":
+            chosen = [schema for schema in schemas if schema.name == choice.name]
+            return grammar.tool_calls(chosen, "tools", form=form, several=False)
+        if choice and choice.mode == "required":
+            return grammar.tool_calls(schemas, "tools", form=form, several=several)
+        if answer is not None:
+            return grammar.answer_or_tool_calls(answer, schemas, "tools", form=form, several=several)
+        if form == "tagged" and any(schema.strict for schema in schemas):
+            return grammar.text_with_tool_calls(schemas, "tools")
+        return None
 
     def talk(self) -> Talk:
         """The conversation for a chat template."""

@@ -17,7 +17,7 @@ from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
 from longturn.ledger import RequestLine
 from longturn.serve.body import off_the_loop, read_body
-from longturn.serve.chat_prompt import chat_text
+from longturn.serve.chat_prompt import call_form, chat_text
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import chat_length, params_of_choices
 from longturn.serve.logprobs import token_logprobs
@@ -36,9 +36,8 @@ router = APIRouter()
 async def create_chat_completion(http: Request, front: FrontOf, salt: SaltOf) -> Response:
     """Answer a conversation.
 
-    Tools are shown to the model and its calls are parsed. `tool_choice` "required" and a named function are taken as
-    "auto": the model is not forced. With "none" it is shown them all the same, which keeps the cached prefix, and
-    nothing is parsed.
+    Tools are shown to the model and its calls are parsed. `tool_choice` "required" and a named function force it to
+    call. With "none" it is shown them all the same, which keeps the cached prefix, and nothing is parsed.
     """
     body = await read_body(http, front.body_limit)
     return await respond(http, front, await off_the_loop(len(body), _prepare, front, body), salt)
@@ -52,6 +51,7 @@ def _prepare(front: Front, body: bytes) -> Call:
     tokens = front.encoding.text(chat_text(tokenizer, request.talk()), param="messages", add_special_tokens=False)
     sampling = request.sampling()
     sampling["max_tokens"] = chat_length(sampling.get("max_tokens"), len(tokens), model.context)
+    sampling["grammar"] = request.grammar_for(call_form(tokenizer))
     params = params_of_choices(sampling, request.choices)
     return Call(
         [(tokens, each) for each in params],

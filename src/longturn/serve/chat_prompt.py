@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
+from longturn.dialects.grammar import CallForm
 from longturn.dialects.talk import Talk
+from longturn.dialects.tool_calls import OPEN
 from longturn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, talk: Talk) -> str:
     messages, tools, options = talk.messages, talk.tools, talk.options
     if taken := sorted(options.keys() & inspect.signature(tokenizer.apply_chat_template).parameters.keys()):
         raise RequestError(f"{taken[0]} cannot be set: it is the server's own.", param="chat_template_kwargs")
-    if "tools" not in tokenizer.get_chat_template(tools=tools):
+    if not _knows_tools(tokenizer.get_chat_template(tools=tools)):
         messages, tools = _with_tools_as_text(messages, tools), None
     try:
         return str(
@@ -53,6 +55,16 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, talk: Talk) -> str:
         )
     except TemplateError as error:
         raise RequestError(f"The model's chat template refuses these messages: {error}.", param="messages") from None
+
+
+def call_form(tokenizer: PreTrainedTokenizerBase) -> CallForm:
+    """How the model has been shown to write calls of tools."""
+    template = tokenizer.get_chat_template(tools=[{}])
+    return "bare" if _knows_tools(template) and OPEN not in template else "tagged"
+
+
+def _knows_tools(template: str) -> bool:
+    return "tools" in template
 
 
 def _with_tools_as_text(messages: Sequence[Json], tools: Sequence[Json] | None) -> list[Json]:

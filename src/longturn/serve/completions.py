@@ -41,7 +41,7 @@ def _prepare(front: Front, body: bytes) -> Call:
     request = openai.parse_completion(body)
     front.check_model(request.model)
     context = front.service.model.context
-    sampling = request.sampling()
+    sampling = {**request.sampling(), "grammar": request.answer_grammar()}
     choices = []
     for prompt in request.prompts:
         tokens = front.encoding.prompt(prompt)

@@ -54,8 +54,8 @@ class Rendering(Protocol):
 class Call:
     """What a client's call takes: one prompt and its settings for each choice, and how to render the answers.
 
-    session: the conversation's name in the ledger, if the body gave one; salt: the client's own, which divides its part
-    of the cache further; hints: their salt is set here.
+    choices: all with the same grammar, or none; session: the conversation's name in the ledger, if the body gave one;
+    salt: the client's own, which divides its part of the cache further; hints: their salt is set here.
     """
 
     choices: Sequence[tuple[Tokens, SamplingParams]]
@@ -74,6 +74,9 @@ async def respond(http: Request, front: Front, call: Call, salt: str) -> Respons
         # It cannot name another client's.
         salt = f"{salt}/{call.salt}"
     hints = [replace(hint, salt=salt) for hint in call.hints]
+    _, params = call.choices[0]
+    if params.grammar is not None:
+        await asyncio.to_thread(front.service.prepare, params)
     answers = Answers(front.service, front.metrics.inter_token.observe)
     try:
         for number, (tokens, params) in enumerate(call.choices):
