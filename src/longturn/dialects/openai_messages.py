@@ -81,15 +81,15 @@ class Message(Wire):
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+                    "function": {"name": call.function.name, "arguments": arguments_of(call.function.arguments)},
                 }
                 for call in self.tool_calls
             ]
         return message
 
 
-def _arguments(text: str) -> Any:
-    # A model's broken arguments stay in the history as they are, so that the conversation can go on.
+def arguments_of(text: str) -> Any:
+    """The arguments of a call for a template: an object. A model's broken ones stay as they are: it must go on."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -6,15 +6,15 @@ Types are checked here; ranges by the engine's sampling parameters, which are th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_core import from_json
+from pydantic import BeforeValidator, Field, model_validator
 
 from longturn.dialects import grammar
 from longturn.dialects.grammar import CallForm, Grammar
 from longturn.dialects.openai_constraints import Constrained
 from longturn.dialects.openai_messages import Message, Tool, ToolChoice, Wire
+from longturn.dialects.reading import read
 from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
 
@@ -249,53 +249,9 @@ class CompletionRequest(GenerationRequest):
 
 def parse_chat(body: bytes | Mapping[str, Any]) -> ChatRequest:
     """Parse a chat completion request. Raises RequestError with the offending `param` and one readable sentence."""
-    return _parse(ChatRequest, body)
+    return read(ChatRequest, body)
 
 
 def parse_completion(body: bytes | Mapping[str, Any]) -> CompletionRequest:
     """Parse a completion request. Raises RequestError with the offending `param` and one readable sentence."""
-    return _parse(CompletionRequest, body)
-
-
-R = TypeVar("R", bound=GenerationRequest)
-
-
-def _parse(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
-    if isinstance(body, bytes):
-        try:
-            body = from_json(body, allow_inf_nan=False)
-        except ValueError as error:
-            raise RequestError(f"The body is not valid JSON: {error}.") from None
-    if not isinstance(body, Mapping):
-        raise RequestError("The body must be a JSON object.")
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        raise _readable(error) from None
-
-
-def _readable(error: ValidationError) -> RequestError:
-    """The first finding as one sentence. It names the type of what was sent, never the content."""
-    found = error.errors(include_url=False)[0]
-    param = ""
-    for step in found["loc"]:
-        param += f"[{step}]" if isinstance(step, int) else f".{step}" if param else step
-    if found["type"] == "missing":
-        message = f"{param} is missing: add it to the request."
-    elif found["type"] == "value_error":
-        message = f"{param}: {found['ctx']['error']}."
-    else:
-        message = f"{param}: {found['msg'].removeprefix('Input ')} (got {_json_type(found['input'])})."
-    return RequestError(message, param=param or None)
-
-
-def _json_type(value: object) -> str:
-    names = {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number",
-        str: "a string",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), "null")
+    return read(CompletionRequest, body)

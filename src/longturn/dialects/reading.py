@@ -13,8 +13,8 @@ from longturn.errors import RequestError
 R = TypeVar("R", bound=BaseModel)
 
 
-def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
-    """The body as a `kind`. Raises RequestError with the offending `param` and one readable sentence."""
+def object_of(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The body as an object. Raises RequestError where it is none."""
     if isinstance(body, bytes):
         try:
             body = from_json(body, allow_inf_nan=False)
@@ -22,6 +22,12 @@ def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
             raise RequestError(f"The body is not valid JSON: {error}.") from None
     if not isinstance(body, Mapping):
         raise RequestError("The body must be a JSON object.")
+    return body
+
+
+def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
+    """The body as a `kind`. Raises RequestError with the offending `param` and one readable sentence."""
+    body = object_of(body)
     try:
         return kind.model_validate(body)
     except ValidationError as error:
