@@ -16,7 +16,7 @@ ROOT = Path(longturn.__file__).parent
 # Lowest first: a package imports only those before it. The modules at the root are under all of them.
 HOUSE = (
     *("ledger", "store", "cache", "dialects", "explain", "engine"),
-    *("conversation", "lab", "gateway", "serve", "cli"),
+    *("conversation", "lab", "gateway", "serve", "cli", "pytest_plugin"),
 )
 LINES = 500
 MODULES = sorted(ROOT.rglob("*.py"))

@@ -73,26 +73,16 @@ def _show(verdict: Verdict) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from longturn.explain.told import told
+
     console = Console(highlight=False)
-    sure = f"{verdict.confidence:.0%} sure"
-    label = "intended: " if verdict.intentional else ""
-    console.print(Text.assemble((verdict.mechanism, "bold"), f"  ({label}{sure}, {verdict.provider})"))
-    console.print(Text(f"{verdict.evidence}."))
-    if place := verdict.first_divergence:
-        console.print(Text(f"\nFirst difference in {place.segment}, {place.json_path}, byte {place.offset:,}:"))
-        console.print(Text(f"- {_line(place.before)}", "red"), soft_wrap=True)
-        console.print(Text(f"+ {_line(place.after)}", "green"), soft_wrap=True)
-    if verdict.lost_tokens:
-        console.print(Text(f"\nAbout {verdict.lost_tokens:,} tokens had to be computed anew."))
-    if verdict.mechanism != "none":
-        console.print(Text(f"\nTo mend it: {verdict.fix}"))
+    heading, *lines = told(verdict)
+    console.print(Text(heading, "bold"))
+    for line in lines:
+        changed = {"- ": "red", "+ ": "green"}.get(line[:2])
+        console.print(Text(line, changed or ""), soft_wrap=changed is not None)
     for lint in verdict.lints:
         if lint.mechanism != verdict.mechanism:
             console.print(
                 Text(f"\nAlso in the later request: {lint.mechanism}: {lint.message} ({lint.path})", "yellow")
             )
-
-
-def _line(text: str) -> str:
-    """A piece of text on one line."""
-    return text.encode("unicode_escape").decode() if not text.isprintable() else text

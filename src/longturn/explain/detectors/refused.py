@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from longturn.dialects.segments import Prompt
+from longturn.dialects.segments.form import as_list
 from longturn.explain import limits
 from longturn.explain.exchange import Exchange
 from longturn.explain.finding import Detector, Finding
@@ -89,7 +90,7 @@ def refused(mechanism: str) -> Detector:
 def _texts(body: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Text blocks of a Messages body, also those inside tool results."""
     places = [(f"{path}.system", body.get("system"))]
-    for i, message in enumerate(body.get("messages") or []):
+    for i, message in enumerate(as_list(body.get("messages"))):
         if isinstance(message, dict):
             places.append((f"{path}.messages[{i}].content", message.get("content")))
     while places:

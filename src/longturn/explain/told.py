@@ -1,0 +1,31 @@
+"""A verdict as plain text."""
+
+from __future__ import annotations
+
+from longturn.explain.verdict import Verdict
+
+
+def told(verdict: Verdict) -> list[str]:
+    """The lines that tell a person what was found: what, where, what was lost, what mends it.
+
+    The two texts at the divergence are the lines that begin with `- ` and `+ `.
+    """
+    meant = "intended: " if verdict.intentional else ""
+    lines = [f"{verdict.mechanism}  ({meant}{verdict.confidence:.0%} sure, {verdict.provider})", f"{verdict.evidence}."]
+    if place := verdict.first_divergence:
+        lines += [
+            "",
+            f"First difference in {place.segment}, {place.json_path}, byte {place.offset:,}:",
+            f"- {_line(place.before)}",
+            f"+ {_line(place.after)}",
+        ]
+    if verdict.lost_tokens:
+        lines += ["", f"About {verdict.lost_tokens:,} tokens had to be computed anew."]
+    if verdict.mechanism != "none":
+        lines += ["", f"To mend it: {verdict.fix}"]
+    return lines
+
+
+def _line(text: str) -> str:
+    """A piece of text on one line."""
+    return text.encode("unicode_escape").decode() if not text.isprintable() else text
