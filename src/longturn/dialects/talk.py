@@ -14,8 +14,10 @@ class Talk:
     ({"id", "type": "function", "function": {"name", "arguments": object or text}}) and `tool_call_id`.
     tools: {"type": "function", "function": {"name", "description", "parameters"}}, or None where there are none.
     options: further variables of the template.
+    begun: the beginning of the answer, which the model goes on with.
     """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    begun: str = ""

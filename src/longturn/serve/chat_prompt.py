@@ -48,13 +48,12 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, talk: Talk) -> str:
     if not _knows_tools(tokenizer.get_chat_template(tools=tools)):
         messages, tools = _with_tools_as_text(messages, tools), None
     try:
-        return str(
-            tokenizer.apply_chat_template(
-                messages, tools=[*tools] if tools else None, add_generation_prompt=True, tokenize=False, **options
-            )
+        text = tokenizer.apply_chat_template(
+            messages, tools=[*tools] if tools else None, add_generation_prompt=True, tokenize=False, **options
         )
     except TemplateError as error:
         raise RequestError(f"The model's chat template refuses these messages: {error}.", param="messages") from None
+    return f"{text}{talk.begun}"
 
 
 def call_form(tokenizer: PreTrainedTokenizerBase) -> CallForm:
