@@ -126,5 +126,21 @@ def test_free_calls() -> None:
     assert chat(tools=tools, guided_regex="a").grammar_for("tagged") == grammar.regex("a", "x")
 
 
+def test_only_allowed_tools_can_be_called() -> None:
+    tools, schema = [tool("f"), tool("g")], ToolSchema("g", {"type": "object"})
+
+    def allowed(mode: str) -> dict:
+        named = [{"type": "function", "function": {"name": "g"}}]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
+
+    free, forced = (chat(tools=tools, tool_choice=allowed(mode)) for mode in ("auto", "required"))
+    assert free.grammar_for("tagged") == grammar.text_with_tool_calls([schema], "tools")
+    assert forced.grammar_for("bare") == grammar.tool_calls([schema], "tools", form="bare")
+    # The prompt stays what it was, and with it what is cached.
+    assert free.talk() == forced.talk() == chat(tools=tools).talk()
+    with pytest.raises(RequestError, match="'g', which is not among the tools"):
+        chat(tools=tools[:1], tool_choice=allowed("auto"))
+
+
 def test_strict_is_not_shown_to_the_model() -> None:
     assert chat(tools=[tool("f", strict=True)]).talk().tools == chat(tools=[tool("f")]).talk().tools

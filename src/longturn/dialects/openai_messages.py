@@ -119,20 +119,3 @@ class Tool(Wire):
     def for_template(self) -> dict[str, Any]:
         """The tool as chat templates expect it, with the fields in one order whatever the client's."""
         return self.model_dump(exclude_none=True, exclude={"function": {"strict"}})
-
-
-class ToolChoice(Wire):
-    """`mode` is none, auto, required or named; `name` is the function's when named."""
-
-    mode: Literal["none", "auto", "required", "named"]
-    name: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_wire(cls, value: Any) -> Any:
-        if value in ("none", "auto", "required"):
-            return {"mode": value}
-        function = value.get("function") if isinstance(value, dict) and value.get("type") == "function" else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            return {"mode": "named", "name": function["name"]}
-        raise ValueError('use "none", "auto", "required" or {"type": "function", "function": {"name": "..."}}')

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from longturn.dialects import grammar
 from longturn.dialects.grammar import CallForm, Grammar
 from longturn.dialects.openai_constraints import Constrained
-from longturn.dialects.openai_messages import Message, Tool, ToolChoice, Wire
+from longturn.dialects.openai_messages import Message, Tool, Wire
+from longturn.dialects.openai_tools import ToolChoice, grammar_of
 from longturn.dialects.reading import read
 from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
@@ -156,12 +156,8 @@ class ChatRequest(GenerationRequest):
     def _agrees_with_itself(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
             raise RequestError("top_logprobs is only allowed with logprobs: true.", param="top_logprobs")
-        choice = self.tool_choice
-        names = [tool.function.name for tool in self.tools or ()]
-        if choice and choice.mode == "required" and not names:
-            raise RequestError('tool_choice "required" needs tools: send at least one.', param="tool_choice")
-        if choice and choice.mode == "named" and choice.name not in names:
-            raise RequestError(f"tool_choice names {choice.name!r}, which is not among the tools.", param="tool_choice")
+        if self.tool_choice:
+            self.tool_choice.check([tool.function.name for tool in self.tools or ()])
         return self
 
     @property
@@ -179,27 +175,10 @@ class ChatRequest(GenerationRequest):
         return kwargs
 
     def grammar_for(self, form: CallForm) -> Grammar | None:
-        """What the answer must fit, None for free text. form: how the model writes calls of tools.
-
-        A call that is forced leaves no room for another answer. Calls that are free may stand beside an answer in JSON;
-        with strict tools among them, they are held to the tools' schemas wherever they occur in the text.
-        """
-        answer = self.answer_grammar()
-        if not self.uses_tools:
-            return answer
+        """What the answer must fit, None for free text. form: how the model writes calls of tools."""
         schemas = [tool.function.called() for tool in self.tools or ()]
-        choice = self.tool_choice
         several = self.parallel_tool_calls is not False
-        if choice and choice.mode == "named":
-            chosen = [schema for schema in schemas if schema.name == choice.name]
-            return grammar.tool_calls(chosen, "tools", form=form, several=False)
-        if choice and choice.mode == "required":
-            return grammar.tool_calls(schemas, "tools", form=form, several=several)
-        if answer is not None:
-            return grammar.answer_or_tool_calls(answer, schemas, "tools", form=form, several=several)
-        if form == "tagged" and any(schema.strict for schema in schemas):
-            return grammar.text_with_tool_calls(schemas, "tools")
-        return None
+        return grammar_of(self.answer_grammar(), schemas, self.tool_choice, form=form, several=several)
 
     def talk(self) -> Talk:
         """The conversation for a chat template."""
