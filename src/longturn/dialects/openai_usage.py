@@ -6,19 +6,38 @@ Stands apart from the requests so that who only reads usage does not load pydant
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from longturn.ledger import RequestLine, TokenUse
 
 
-def usage(line: RequestLine) -> dict[str, Any]:
-    """The usage object of an answer: OpenAI's fields, all present, and the ledger's line under `longturn`."""
+@dataclass(frozen=True)
+class CacheCount:
+    """Tokens of a prompt that were read from a cache and written to it, and the written ones by time to live."""
+
+    read: int
+    written: int = 0
+    by_life: Mapping[str, int] | None = None
+
+    @classmethod
+    def of(cls, use: TokenUse) -> CacheCount:
+        """What really happened."""
+        return cls(use.cached_total, use.written)
+
+
+def usage(line: RequestLine, count: CacheCount | None = None) -> dict[str, Any]:
+    """The usage object of an answer: OpenAI's fields, all present, and the ledger's line under `longturn`.
+
+    count: what the provider whose cache is kept here would have read and written; None: what the engine did.
+    """
     use = line.use
+    count = count or CacheCount.of(use)
     return {
         "prompt_tokens": use.logical,
         "completion_tokens": use.output,
         "total_tokens": use.logical + use.output,
-        "prompt_tokens_details": {"cached_tokens": use.cached_total, "cache_write_tokens": use.written},
+        "prompt_tokens_details": {"cached_tokens": count.read, "cache_write_tokens": count.written},
         "completion_tokens_details": {"reasoning_tokens": use.reasoning},
         "longturn": line.to_dict(),
     }

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from longturn.serve import chat, completions, errors, models, status, tokenizing
+from longturn.serve import chat, completions, errors, models, responses, status, tokenizing
 from longturn.serve.encoding import Encoding
 from longturn.serve.front import Front
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
+from longturn.serve.stored import StoredResponses
 
 if TYPE_CHECKING:
     from longturn.engine import EngineService
@@ -28,7 +29,8 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
     app.state.front = Front(
         service, Encoding(service.tokenizer, service.model), keys or Keys(), Metrics(service), body_limit
     )
+    app.state.stored = StoredResponses()
     errors.install(app)
-    for module in (chat, completions, models, status, tokenizing):
+    for module in (chat, completions, models, responses, status, tokenizing):
         app.include_router(module.router)
     return app

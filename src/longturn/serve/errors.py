@@ -8,6 +8,7 @@ import traceback
 import uuid
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -55,6 +56,7 @@ def install(app: FastAPI) -> None:
     """Make `app` answer with errors of the client's kind, whatever happens."""
     app.add_exception_handler(LongturnError, _ours)
     app.add_exception_handler(HTTPException, _routing)
+    app.add_exception_handler(RequestValidationError, _query)
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_middleware(_Guard)
 
@@ -66,6 +68,15 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 async def _gone(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)
+
+
+async def _query(request: Request, error: Exception) -> Response:
+    """A parameter of the address; bodies are read by their dialects."""
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()[0]
+    name = str(found["loc"][-1])
+    message = f"{name} in the address: {found['msg'].removeprefix('Input ')}."
+    return error_response(RequestError(message, param=name), request.scope)
 
 
 async def _routing(request: Request, error: Exception) -> Response:

@@ -12,9 +12,9 @@ COMPLETION_TOKENS = 16
 """OpenAI's default length of a completion."""
 
 
-def chat_length(wanted: int | None, n_prompt: int, context: int) -> int:
+def chat_length(wanted: int | None, n_prompt: int, context: int, *, param: str = "messages") -> int:
     """Tokens of a chat answer: what was asked for, but no more than fits. Raises PromptTooLong if none does."""
-    room = _room(n_prompt, context, "messages")
+    room = _room(n_prompt, context, param)
     return room if wanted is None else min(wanted, room)
 
 

@@ -15,10 +15,13 @@ def usage_of(lines: Sequence[RequestLine], id: str) -> dict[str, Any]:
     Every choice is a request of its own, with its own line in the ledger. With several, all counts are sums, so that a
     prompt counts once for each of its answers.
     """
-    return openai.usage(lines[0] if len(lines) == 1 else _together(lines, id))
+    return openai.usage(together(lines, id))
 
 
-def _together(lines: Sequence[RequestLine], id: str) -> RequestLine:
+def together(lines: Sequence[RequestLine], id: str) -> RequestLine:
+    """One line for all requests of the call `id`: counts are sums."""
+    if len(lines) == 1:
+        return lines[0]
     return RequestLine(
         request_id=id,
         session=lines[0].session,

@@ -1,0 +1,90 @@
+"""From a request of /v1/responses, and the stored answers that it continues, to a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from longturn.cache import Tokens
+from longturn.dialects import responses
+from longturn.dialects.responses import ResponsesRequest
+from longturn.engine import SamplingParams
+from longturn.errors import PromptTooLong
+from longturn.serve.chat_prompt import call_form, chat_text
+from longturn.serve.front import Front
+from longturn.serve.limits import chat_length
+from longturn.serve.stored import StoredResponses
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """A request and what became of it.
+
+    body: as it was sent, but with all items of the conversation as its input; own: the items of this request alone;
+    tokens: int32 [n].
+    """
+
+    request: ResponsesRequest
+    body: Mapping[str, Any]
+    own: Sequence[Json]
+    tokens: Tokens
+
+
+def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[str, Any]) -> Prompted:
+    """The prompt of a request with all that came before it. Raises RequestError, UnknownModel or PromptTooLong."""
+    body = stored.resolved(body, owner)
+    request = responses.parse(body)
+    front.check_model(request.model)
+    own = responses.listed(body.get("input") or [])
+    items = [*stored.history(request.previous_response_id, owner), *own]
+    body = {**body, "input": items}
+    request = responses.parse(body)
+    try:
+        return Prompted(request, body, own, _tokens(front, request))
+    except PromptTooLong:
+        if request.truncation != "auto":
+            raise
+        return _truncated(front, body, own)
+
+
+def sampled(front: Front, prompt: Prompted) -> SamplingParams:
+    """How the answer shall be sampled. Raises RequestError for a bad value."""
+    request = prompt.request
+    length = chat_length(request.max_output_tokens, len(prompt.tokens), front.service.model.context, param="input")
+    grammar = request.grammar_for(call_form(front.service.tokenizer))
+    return SamplingParams(**request.sampling(), max_tokens=length, grammar=grammar)
+
+
+def _tokens(front: Front, request: ResponsesRequest) -> Tokens:
+    """Raises PromptTooLong where no room would be left for an answer."""
+    text = chat_text(front.service.tokenizer, request.talk())
+    # The template has written all special tokens itself.
+    tokens = front.encoding.text(text, param="input", add_special_tokens=False)
+    chat_length(None, len(tokens), front.service.model.context, param="input")
+    return tokens
+
+
+def _truncated(front: Front, body: Mapping[str, Any], own: Sequence[Json]) -> Prompted:
+    """The prompt without as many of the first items as it takes to fit. Raises PromptTooLong if the last one does not.
+
+    A result goes with its call.
+    """
+    items = body["input"]
+    starts = [at for at, item in enumerate(items) if item["type"] != "function_call_output"]
+    low, high, best = 1, len(starts) - 1, None
+    while low <= high:
+        middle = (low + high) // 2
+        shorter = {**body, "input": items[starts[middle] :]}
+        request = responses.parse(shorter)
+        try:
+            best = Prompted(request, shorter, own, _tokens(front, request))
+            high = middle - 1
+        except PromptTooLong:
+            low = middle + 1
+    if best is None:
+        message = "Even the last item of the input alone is longer than the model's context: shorten it."
+        raise PromptTooLong(message, param="input")
+    return best

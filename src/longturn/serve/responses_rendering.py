@@ -1,0 +1,90 @@
+"""From the engine's outputs to a response object and its events."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from longturn.dialects import openai, responses
+from longturn.dialects.tool_calls import ToolCallParser
+from longturn.engine import Output
+from longturn.ledger import RequestLine
+from longturn.serve.logprobs import token_logprobs
+from longturn.serve.responses_prompt import Prompted
+from longturn.serve.stored import Stored, StoredResponses
+from longturn.serve.usage import together
+from longturn.serve.wires import RESPONSES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Json = dict[str, Any]
+
+
+class ResponsesRendering:
+    """Renders the answer to one request, and stores it when it is complete, unless the request says otherwise."""
+
+    wire = RESPONSES
+
+    def __init__(
+        self, prompt: Prompted, tokenizer: PreTrainedTokenizerBase, stored: StoredResponses, owner: str
+    ) -> None:
+        self.id = f"resp_{uuid.uuid4().hex}"
+        self._prompt, self._tokenizer, self._stored, self._owner = prompt, tokenizer, stored, owner
+        self._created = int(time.time())
+        self._parser = ToolCallParser() if prompt.request.uses_tools else None
+        self._output = responses.Output()
+        self._started = False
+        self._cut = False
+
+    def push(self, index: int, output: Output) -> list[Json]:
+        """See `Rendering`."""
+        events = [] if self._started else self._output.started(self._response("in_progress"))
+        self._started = True
+        logprobs = openai.chat_logprobs(token_logprobs(self._tokenizer, output.samples))["content"]
+        for part in self._parts(output):
+            if isinstance(part, str):
+                events += self._output.text(part, logprobs)
+                logprobs = []
+            else:
+                events += self._output.call(part)
+        if logprobs:
+            # They go with their tokens, even where the text is held back.
+            events += self._output.text("", logprobs)
+        if output.finish_reason is not None:
+            self._cut = output.finish_reason == "length"
+            if not self._output.items and not self._output.is_open:
+                events += self._output.text("")
+            events += self._output.closed("incomplete" if self._cut else "completed")
+        return events
+
+    def whole(self, lines: Sequence[RequestLine]) -> Json:
+        """See `Rendering`."""
+        response = {**self._response("completed"), "usage": responses.usage(together(lines, self.id))}
+        if self._cut:
+            response = responses.incomplete(response)
+        request = self._prompt.request
+        if request.store is not False:
+            self._stored.put(Stored(self._owner, response, self._prompt.own, request.previous_response_id))
+        return response
+
+    def end(self, lines: Sequence[RequestLine]) -> list[Json]:
+        """See `Rendering`."""
+        return self._output.ended(self.whole(lines))
+
+    def failed(self, error: Exception) -> list[Json]:
+        """See `Rendering`."""
+        begun = [] if self._started else self._output.started(self._response("in_progress"))
+        return [*begun, *self._output.failed(self._response("failed"), error)]
+
+    def _response(self, status: str) -> Json:
+        return responses.response(self.id, self._created, self._prompt.body, status, self._output.items)
+
+    def _parts(self, output: Output) -> list[Any]:
+        """What `output` adds for certain, in order: texts and calls."""
+        if self._parser is None:
+            return [output.text] if output.text else []
+        parts = self._parser.push(output.text)
+        return parts if output.finish_reason is None else [*parts, *self._parser.finish()]
