@@ -97,12 +97,12 @@ async def _whole(answers: Answers, rendering: Rendering) -> Response:
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events. Starlette cancels them when the client leaves, and then the requests are cancelled too."""
+    """A streamed answer. Starlette cancels it when the client leaves, and then the requests are cancelled too."""
 
     def __init__(self, answers: Answers, rendering: Rendering) -> None:
         self._answers = answers
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(_events(answers, rendering), headers=headers, media_type="text/event-stream")
+        super().__init__(_events(answers, rendering), headers=headers, media_type=rendering.wire.media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ class Wire:
 
     error_status, error_body: what a client is told of an exception; frame: one event of a stream as bytes;
     keep_alive: what a silent stream sends, nothing where the provider's own clients would break on it; last: what ends
-    a stream; request_id: the header that names each response.
+    a stream; media_type: a stream's; request_id: the header that names each response.
     """
 
     error_status: Callable[[Exception], int]
@@ -37,6 +37,7 @@ class Wire:
     frame: Callable[[Json], bytes]
     keep_alive: bytes = b": waiting\n\n"
     last: bytes = b""
+    media_type: str = "text/event-stream"
     request_id: str = "x-request-id"
 
 
@@ -53,12 +54,28 @@ ANTHROPIC = Wire(
 GEMINI = Wire(gemini_errors.error_status, gemini_errors.error_body, _plain, keep_alive=b"")
 
 
+def gemini_array() -> Wire:
+    """Google's other stream, for one answer: a JSON array that is sent element by element."""
+    lead = b"["
+
+    def frame(event: Json) -> bytes:
+        nonlocal lead
+        # An error is the last element; what ends a stream is not sent after it.
+        framed = lead + msgspec.json.encode(event) + (b"]" if "error" in event else b"")
+        lead = b",\r\n"
+        return framed
+
+    return replace(GEMINI, frame=frame, last=b"]", media_type="application/json")
+
+
 def wire_of(scope: Scope) -> Wire:
     """The conventions that the client of a request expects: by path, and where three APIs share one, by header."""
     path, headers = str(scope.get("path", "")), Headers(scope=scope)
     if path.startswith("/v1/messages"):
         return ANTHROPIC
-    if path.startswith(("/v1beta", "/v1/cachedContents")) or (path.startswith("/v1/models/") and ":" in path):
+    if path.startswith(("/v1beta", "/v1/cachedContents", "/v1/projects/")) or (
+        path.startswith("/v1/models/") and ":" in path
+    ):
         return GEMINI
     if path.startswith("/v1/models"):
         if "anthropic-version" in headers:
