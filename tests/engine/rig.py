@@ -11,6 +11,7 @@ import numpy as np
 
 from longturn.engine import EngineOptions, EngineService, Output, Request, SamplingParams
 from longturn.engine.build import Built, build
+from longturn.engine.constraint import Grammars
 from longturn.ledger import RequestLine
 from longturn.store import DiskStore, HostStore
 
@@ -97,6 +98,7 @@ class Rig:
         self.lines: list[RequestLine] = []
         self.engine.on_line = self.lines.append
         self.now: float | None = None
+        self.grammars = Grammars(self.engine.tokenizer, self.runner.shape.vocab_size, self.engine.eos_ids)
 
     def stop_the_clock(self) -> None:
         """From here on time passes only when a test moves `now`."""
@@ -127,7 +129,8 @@ class Rig:
             fields["arrived"] = self.now if arrived is None else arrived
         params = {"temperature": 0, "ignore_eos": True, **params}
         asked = Asked(tokens, SamplingParams(max_tokens=n, **params), **fields)
-        self.engine.add(asked.request)
+        grammar = asked.request.params.grammar
+        self.engine.add(asked.request, None if grammar is None else self.grammars.start(grammar))
         return asked
 
     def step(self, n: int = 1) -> None:
