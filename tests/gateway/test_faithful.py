@@ -96,6 +96,30 @@ async def test_half_an_event_and_a_reset_are_passed_on_and_recorded(tmp_path: Pa
     assert (entry.outcome, entry.garbled, entry.ended, entry.status) == ("broken", 1, False, 200)
 
 
+async def test_nothing_is_lost_before_a_break_that_a_slow_client_has_not_come_to(tmp_path: Path) -> None:
+    pieces = [bytes([65 + number % 26]) * 1000 for number in range(6000)]
+
+    async def script(_: Seen, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n" + STREAM.encode() + b"".join(map(chunk, pieces)))
+        await writer.drain()
+        writer.close()
+
+    async with upstream(script) as server, gateway(tmp_path, server.url) as proxy:
+        sock = socket.create_connection(("127.0.0.1", proxy.port))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        sock.sendall(post("/v1/chat/completions", {"model": "m", "messages": []}, close=False))
+        answer = b""
+        while piece := await asyncio.to_thread(sock.recv, 1 << 16):
+            answer += piece
+            await asyncio.sleep(0.003)
+        sock.close()
+        (entry,) = await proxy.settled(1)
+    body, ended = unchunked(answer)
+    assert not ended
+    assert body == b"".join(pieces)
+    assert (entry.outcome, entry.got_bytes) == ("broken", len(body))
+
+
 async def test_an_answer_that_is_too_short_stays_too_short(tmp_path: Path) -> None:
     async def script(_: Seen, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")

@@ -51,5 +51,4 @@ def gateway(
         content,
     )
     with listen(host, port) as sock:
-        typer.echo(f"The gateway is at {url_of(sock)}, its ledger is {ledger}", err=True)
-        run(options, sock)
+        run(options, sock, lambda: typer.echo(f"The gateway is at {url_of(sock)}, its ledger is {ledger}", err=True))

@@ -141,15 +141,14 @@ async def _pass_on(
     except ConnectionError:
         response[OUTCOME] = "client_left"
         return response
-    pieces = answer.content.iter_any()
-    while True:
+    broken = False
+    while not broken:
         try:
-            piece = await anext(pieces, b"")
+            piece = await answer.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             log.warning("%s broke off its answer: %s", answer.url.host, error)
-            response[OUTCOME] = "broken"
-            _cut(request)
-            return response
+            broken = True
+            piece = _rest(answer.content)
         if not piece:
             break
         try:
@@ -159,14 +158,18 @@ async def _pass_on(
             return response
         if exchange is not None:
             exchange.got(piece)
-    await response.write_eof()
+    if broken:
+        response[OUTCOME] = "broken"
+        if request.transport is not None:
+            # The client's connection ends as well, without the end of the answer.
+            request.transport.close()
     return response
 
 
-def _cut(request: web.Request) -> None:
-    """End the client's connection without the end of the answer, after what was sent of it."""
-    if request.transport is not None:
-        request.transport.close()
+def _rest(content: aiohttp.StreamReader) -> bytes:
+    """What had come before the connection broke: the reader still has it, but shows its exception first."""
+    content.set_exception(None)  # type: ignore[arg-type]
+    return content.read_nowait()
 
 
 async def _without_additions(_: web.Request, response: web.StreamResponse) -> None:

@@ -8,7 +8,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -77,16 +77,20 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[None]:
             await runner.cleanup()
 
 
-def run(options: Options, sock: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT. Call it from the main thread. Raises LedgerError as `running` does."""
-    asyncio.run(_until_signalled(options, sock))
+def run(options: Options, sock: socket.socket, started: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT. Call it from the main thread. Raises LedgerError as `running` does.
+
+    started: called once clients can connect.
+    """
+    asyncio.run(_until_signalled(options, sock, started))
 
 
-async def _until_signalled(options: Options, sock: socket.socket) -> None:
+async def _until_signalled(options: Options, sock: socket.socket, started: Callable[[], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running(options, sock):
+        started()
         await stop.wait()
 
 
