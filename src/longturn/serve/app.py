@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from longturn.serve import chat, completions, errors, gemini, models, responses, status, tokenizing
+from longturn.serve import chat, completions, errors, gemini, messages, models, responses, status, tokenizing
 from longturn.serve.encoding import Encoding
 from longturn.serve.front import Front
 from longturn.serve.keys import Keys
@@ -31,6 +31,6 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
     )
     app.state.stored = StoredResponses()
     errors.install(app)
-    for module in (chat, completions, gemini, models, responses, status, tokenizing):
+    for module in (chat, completions, gemini, messages, models, responses, status, tokenizing):
         app.include_router(module.router)
     return app

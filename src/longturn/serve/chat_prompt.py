@@ -84,7 +84,7 @@ def _with_tools_as_text(messages: Sequence[Json], tools: Sequence[Json] | None) 
         previous = role
     if tools:
         shown = TOOLS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-        if plain[0]["role"] == "system":
+        if plain and plain[0]["role"] == "system":
             plain[0]["content"] += f"\n\n{shown}"
         else:
             plain.insert(0, {"role": "system", "content": shown})

@@ -39,7 +39,10 @@ def error_response(error: Exception, scope: Scope) -> Response:
     status = wire.error_status(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JsonResponse(wire.error_body(error), status, headers)
+    body = wire.error_body(error)
+    if "request_id" in body:
+        body["request_id"] = scope.get("longturn.request_id")
+    return JsonResponse(body, status, headers)
 
 
 def report(error: Exception) -> None:
@@ -100,12 +103,13 @@ class _Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
+        scope["longturn.request_id"] = request_id = f"req_{uuid.uuid4().hex}"
 
         async def watched(message: Message) -> None:
             nonlocal started
             started = True
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).setdefault(wire_of(scope).request_id, f"req_{uuid.uuid4().hex}")
+                MutableHeaders(scope=message).setdefault(wire_of(scope).request_id, request_id)
             await send(message)
 
         try:

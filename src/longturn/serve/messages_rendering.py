@@ -1,0 +1,102 @@
+"""From the engine's outputs to one answer of Anthropic's Messages, whole or as the events of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from longturn.dialects import anthropic
+from longturn.dialects.anthropic import Cached, MessagesRequest
+from longturn.dialects.tool_calls import ToolCall, ToolCallParser
+from longturn.engine import Output
+from longturn.ledger import RequestLine
+from longturn.serve.wires import ANTHROPIC
+
+Json = dict[str, Any]
+
+
+class MessagesRendering:
+    """Renders the answer to one request. n_prompt: its tokens; cut: whether the context leaves less than was asked."""
+
+    wire = ANTHROPIC
+
+    def __init__(self, request: MessagesRequest, n_prompt: int, *, cut: bool = False) -> None:
+        self.id = anthropic.new_message_id()
+        self._request = request
+        self._n_prompt = n_prompt
+        self._cut = cut
+        self._parser = ToolCallParser(anthropic.new_call_id) if request.uses_tools else None
+        self._content: list[Json] = []
+        self._open = False
+        """Whether the last block is a text that may still grow."""
+        self._cached: Cached | None = None
+        self._stop: tuple[str, str | None] = ("end_turn", None)
+
+    def push(self, index: int, output: Output) -> list[Json]:
+        """See `Rendering`."""
+        events = []
+        if self._cached is None:
+            self._cached = Cached()
+            usage = anthropic.prompt_usage(self._n_prompt, self._cached)
+            events.append(anthropic.message_start(self._message([], usage)))
+        if self._request.max_tokens:
+            for part in self._parts(output):
+                events += self._text(part) if isinstance(part, str) else self._call(part)
+        if output.finish_reason is not None:
+            self._stop = self._stopped(output)
+            events += self._closed()
+        return events
+
+    def whole(self, lines: Sequence[RequestLine]) -> Json:
+        """See `Rendering`."""
+        reason, sequence = self._stop
+        return self._message(self._content, self._usage(lines), stop_reason=reason, stop_sequence=sequence)
+
+    def end(self, lines: Sequence[RequestLine]) -> list[Json]:
+        """See `Rendering`."""
+        return [anthropic.message_delta(*self._stop, self._usage(lines)), anthropic.message_stop()]
+
+    def failed(self, error: Exception) -> list[Json]:
+        """See `Rendering`."""
+        return [anthropic.error_body(error)]
+
+    def _message(self, content: Sequence[Json], usage: Json, **more: Any) -> Json:
+        return anthropic.message(self.id, self._request.model, content, usage, **more)
+
+    def _usage(self, lines: Sequence[RequestLine]) -> Json:
+        usage = anthropic.usage(lines[0], self._cached or Cached())
+        return usage if self._request.max_tokens else {**usage, "output_tokens": 0}
+
+    def _parts(self, output: Output) -> list[str | ToolCall]:
+        """What `output` adds for certain, in order."""
+        if self._parser is None:
+            return [output.text] if output.text else []
+        parts = self._parser.push(output.text)
+        return parts if output.finish_reason is None else [*parts, *self._parser.finish()]
+
+    def _text(self, text: str) -> list[Json]:
+        events = []
+        if not self._open:
+            self._open = True
+            events.append(anthropic.text_start(len(self._content)))
+            self._content.append(anthropic.text_block(""))
+        self._content[-1]["text"] += text
+        return [*events, anthropic.text_delta(len(self._content) - 1, text)]
+
+    def _call(self, call: ToolCall) -> list[Json]:
+        events = self._closed()
+        events += anthropic.tool_use(len(self._content), call)
+        self._content.append(anthropic.tool_use_block(call))
+        return events
+
+    def _closed(self) -> list[Json]:
+        was_open, self._open = self._open, False
+        return [anthropic.block_stop(len(self._content) - 1)] if was_open else []
+
+    def _stopped(self, output: Output) -> tuple[str, str | None]:
+        """Why the answer ended, in Anthropic's words, and the stop sequence that ended it."""
+        if output.finish_reason == "length" or not self._request.max_tokens:
+            return "model_context_window_exceeded" if self._cut else "max_tokens", None
+        if self._content and self._content[-1]["type"] == "tool_use":
+            return "tool_use", None
+        return ("stop_sequence", output.stop) if isinstance(output.stop, str) else ("end_turn", None)
