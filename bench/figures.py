@@ -29,7 +29,7 @@ def main() -> None:
     figures = {
         "note": (
             f"Measured on {datetime.now(UTC):%Y-%m-%d} by `make bench`: SmolLM2-135M in {plain['dtype']}, "
-            f"{os.cpu_count()} cores of {_processor()}, a shared machine (load {plain['load_before']:.1f} before). "
+            f"{os.cpu_count()} cores of {processor()}, a shared machine (load {plain['load_before']:.1f} before). "
             "Medians; the two sides of a ratio were measured in one run, in turn."
         ),
         "tables": [
@@ -74,7 +74,8 @@ def main() -> None:
     FIGURES.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     for line in (
         Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     ):
