@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
+from longturn.dialects.engines import ENGINES
 from longturn.lab.live.drive import Exchange, Pace, drive
-from longturn.lab.live.engines import ENGINES
 from longturn.lab.live.history import History
 from longturn.lab.live.workload import Call, prepare
 from longturn.lab.wire import client

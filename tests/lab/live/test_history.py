@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longturn.lab.live.engines import ENGINES, Way
+from longturn.dialects.engines import ENGINES, Way
 from longturn.lab.live.history import WORDS, History
 from longturn.lab.live.workload import Call, prepare
 from longturn.lab.wire import Answer

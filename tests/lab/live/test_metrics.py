@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from longturn.lab.live.engines import ENGINES
-from longturn.lab.live.metrics import growth, parse, read, total
+from longturn.dialects.engine_counters import growth, parse, total
+from longturn.dialects.engines import ENGINES
+from longturn.lab.live.metrics import read
 from longturn.lab.wire import client
 from tests.lab.live.servers import SmallEngine
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from longturn.lab.live.engines import Engine, Way
+from longturn.dialects.engines import Engine, Way
 from longturn.lab.live.workload import Call
 from longturn.lab.trace.form import Ids
 from longturn.lab.wire import Answer

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 
+from longturn.dialects.engines import Engine, Way
 from longturn.errors import ConfigError
 from longturn.lab.live import metrics, report
 from longturn.lab.live.drive import Exchange, Pace, drive
-from longturn.lab.live.engines import Engine, Way
 from longturn.lab.live.history import History
 from longturn.lab.live.modelled import Model, compare
 from longturn.lab.live.server import Server, check_address, find

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from longturn.dialects.engine_counters import growth, total
+from longturn.dialects.engines import Engine
 from longturn.lab.live.drive import Exchange
-from longturn.lab.live.engines import Engine
-from longturn.lab.live.metrics import Page, growth, total
+from longturn.lab.live.metrics import Page
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
+from longturn.dialects.engines import ENGINES, Engine, detect, metrics_paths, named
 from longturn.errors import ConfigError, LongturnError
-from longturn.lab.live.engines import ENGINES, Engine, detect, metrics_paths, named
 from longturn.lab.live.metrics import TIMEOUT, fetch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from longturn.dialects.engines import ENGINES, detect, named
 from longturn.errors import ConfigError
-from longturn.lab.live.engines import ENGINES, detect, named
 
 SEVEN = ("vllm", "sglang", "trtllm", "tgi", "lmdeploy", "lightllm", "llamacpp")
 
