@@ -112,7 +112,10 @@ class Sampler:
                 shaped[number].masked_fill_(torch.from_numpy(~mask).to(raw.device), -torch.inf)
             for row, state in zip(shaped, states, strict=True):
                 _reshape(row, state)
-            tokens = _argmax(shaped)
+            anew = [i for i, p in enumerate(params) if p.greedy and p.reshapes]
+            if anew:
+                for i, token in zip(anew, shaped[anew].argmax(-1).tolist(), strict=True):
+                    tokens[i] = token
         drawn = [i for i, p in enumerate(params) if not p.greedy]
         if drawn:
             rows = shaped if len(drawn) == len(states) else shaped[drawn]
