@@ -415,7 +415,11 @@ class LongturnCache:
         if hint.kind == "priority":
             usage.priority = max(usage.priority, hint.level)
         else:
-            usage.protection, usage.until = _PROTECTION[hint.kind], self._clock() + hint.seconds
+            protection, until = _PROTECTION[hint.kind], self._clock() + hint.seconds
+            if usage.protection == protection:
+                # What one conversation needs for a minute another may need for an hour.
+                until = max(until, usage.until)
+            usage.protection, usage.until = protection, until
 
     def clear(self, tier: str) -> int:
         if tier == "device":
