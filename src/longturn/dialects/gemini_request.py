@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from longturn.dialects import grammar
-from longturn.dialects.gemini_content import Content, Contents, Google, messages, said
+from longturn.dialects.gemini_content import Content, Contents, Google, Part, messages, said
 from longturn.dialects.gemini_schema import json_schema
 from longturn.dialects.gemini_tools import FunctionDeclaration, Tool, ToolConfig
 from longturn.dialects.grammar import CallForm, Grammar
@@ -131,6 +131,33 @@ class Prompted(Google):
         """All functions that are declared."""
         return [function for tool in self.tools or () for function in tool.function_declarations]
 
+    @model_validator(mode="after")
+    def _tools_fit(self) -> Self:
+        self.calling()
+        return self
+
+    def calling(self) -> tuple[str, list[FunctionDeclaration]]:
+        """The mode of calling, and the functions that may be called. Raises RequestError where these do not fit."""
+        config = self.tool_config.function_calling_config if self.tool_config else None
+        mode = config.mode if config and config.mode and config.mode != "MODE_UNSPECIFIED" else "AUTO"
+        functions, allowed = self.functions, config.allowed_function_names if config else None
+        at = "toolConfig.functionCallingConfig"
+        if mode in ("ANY", "VALIDATED") and not functions:
+            raise RequestError(f"{at}.mode {mode} needs functions: declare at least one.", param=at)
+        if allowed:
+            if mode not in ("ANY", "VALIDATED"):
+                message = f"{at}.allowedFunctionNames is only allowed with mode ANY or VALIDATED."
+                raise RequestError(message, param=at)
+            if unknown := sorted(set(allowed) - {function.name for function in functions}):
+                message = f"{at}.allowedFunctionNames has {unknown[0]!r}, which is not among the declared functions."
+                raise RequestError(message, param=at)
+            functions = [function for function in functions if function.name in allowed]
+        return mode, functions
+
+    def followed_by(self, text: str) -> Self:
+        """The same with a text of the user's after it."""
+        return self.model_copy(update={"contents": [*self.contents, Content(role="user", parts=[Part(text=text)])]})
+
     def talk(self) -> Talk:
         """The conversation for a chat template; tools are shown also where their use is forbidden, as the beginning of
         the prompt would be another without them."""
@@ -154,7 +181,6 @@ class GenerateRequest(Prompted):
                 "tool_config: put them into the CachedContent instead.",
                 param="cachedContent",
             )
-        self.calling()
         return self
 
     def after(self, cached: Prompted) -> GenerateRequest:
@@ -172,24 +198,6 @@ class GenerateRequest(Prompted):
     def uses_tools(self) -> bool:
         """Whether the model may call functions, so that its answer is searched for calls."""
         return bool(self.functions) and self.calling()[0] != "NONE"
-
-    def calling(self) -> tuple[str, list[FunctionDeclaration]]:
-        """The mode of calling, and the functions that may be called. Raises RequestError where these do not fit."""
-        config = self.tool_config.function_calling_config if self.tool_config else None
-        mode = config.mode if config and config.mode and config.mode != "MODE_UNSPECIFIED" else "AUTO"
-        functions, allowed = self.functions, config.allowed_function_names if config else None
-        at = "toolConfig.functionCallingConfig"
-        if mode in ("ANY", "VALIDATED") and not functions:
-            raise RequestError(f"{at}.mode {mode} needs functions: declare at least one.", param=at)
-        if allowed:
-            if mode not in ("ANY", "VALIDATED"):
-                message = f"{at}.allowedFunctionNames is only allowed with mode ANY or VALIDATED."
-                raise RequestError(message, param=at)
-            if unknown := sorted(set(allowed) - {function.name for function in functions}):
-                message = f"{at}.allowedFunctionNames has {unknown[0]!r}, which is not among the declared functions."
-                raise RequestError(message, param=at)
-            functions = [function for function in functions if function.name in allowed]
-        return mode, functions
 
     def grammar_for(self, form: CallForm) -> Grammar | None:
         """What the answer must fit, None for free text. form: how the model writes calls."""

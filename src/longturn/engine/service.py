@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from longturn.cache import CacheState, Event
+from longturn.cache import CacheState, Event, Hint
 from longturn.engine.build import Built, build
 from longturn.engine.constraint import Grammars
 from longturn.engine.loop import ENGINE_FAILED, Counters
@@ -140,6 +140,15 @@ class EngineService:
     def cancel(self, request_id: str) -> None:
         """End a request if it is still here; all it holds is freed."""
         self._post(lambda: self._engine.cancel(request_id))
+
+    def hint(self, hints: Sequence[Hint]) -> None:
+        """Tell the cache something beside any request; it acts on it before the next step, in this order."""
+
+        def act() -> None:
+            for hint in hints:
+                self._engine.cache.hint(hint)
+
+        self._post(act)
 
     def clear_tier(self, tier: str) -> int:
         """Evict what is not in use of a tier; returns the tokens freed. Raises ConfigError for an unknown tier."""

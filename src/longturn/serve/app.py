@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from longturn.serve import chat, completions, errors, gemini, messages, models, responses, status, tokenizing
+from longturn.serve import (
+    cached_contents,
+    chat,
+    completions,
+    errors,
+    gemini,
+    messages,
+    models,
+    responses,
+    status,
+    tokenizing,
+)
+from longturn.serve.caching.gemini import CachedContents
 from longturn.serve.encoding import Encoding
 from longturn.serve.front import Front
 from longturn.serve.keys import Keys
@@ -30,7 +42,8 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
         service, Encoding(service.tokenizer, service.model), keys or Keys(), Metrics(service), body_limit
     )
     app.state.stored = StoredResponses()
+    app.state.cached_contents = CachedContents()
     errors.install(app)
-    for module in (chat, completions, gemini, messages, models, responses, status, tokenizing):
+    for module in (cached_contents, chat, completions, gemini, messages, models, responses, status, tokenizing):
         app.include_router(module.router)
     return app

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from longturn.cache import Tokens
 from longturn.dialects import gemini
 from longturn.dialects.gemini import GenerateRequest
 from longturn.dialects.openai import TokenLogprob
@@ -19,6 +20,8 @@ from longturn.errors import Refusal
 from longturn.explain.limits import minimum
 from longturn.ledger import RequestLine, TokenUse
 from longturn.serve.body import off_the_loop, read_body
+from longturn.serve.cached_contents import CachedContentsOf
+from longturn.serve.caching.gemini import CachedContent, CachedContents, counted
 from longturn.serve.chat_prompt import call_form, chat_text
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
@@ -37,47 +40,72 @@ router = APIRouter()
 VERTEX = "/projects/{project}/locations/{location}"
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the client of a request keeps."""
+
+    contents: CachedContents
+    salt: str
+
+    def whole(self, request: GenerateRequest) -> tuple[GenerateRequest, CachedContent | None]:
+        """The request with what it names before it, by a bare name or in full. Raises Refusal if it is gone."""
+        if not request.cached_content:
+            return request, None
+        cached = self.contents.get(self.salt, request.cached_content.rpartition("/")[2])
+        return request.after(cached.prompted), cached
+
+
 # A hub id has a slash in it.
 @router.post("/v1/models/{call:path}")
 @router.post("/v1beta/models/{call:path}")
 @router.post(f"/v1{VERTEX}/publishers/{{publisher}}/models/{{call:path}}")
 @router.post(f"/v1beta1{VERTEX}/publishers/{{publisher}}/models/{{call:path}}")
-async def call_model(http: Request, call: str, front: FrontOf, salt: SaltOf) -> Response:
+async def call_model(http: Request, call: str, front: FrontOf, contents: CachedContentsOf, salt: SaltOf) -> Response:
     """Answer a prompt, whole or streamed, or count its tokens: what follows the colon after the model's name."""
     name, _, method = call.rpartition(":")
     body = await read_body(http, front.body_limit)
+    kept = Kept(contents, salt)
     if method == "countTokens":
-        return await off_the_loop(len(body), _count, front, name, body)
+        return await off_the_loop(len(body), _count, front, name, body, kept)
     if method not in ("generateContent", "streamGenerateContent"):
         message = f"models have no method {method!r} here: use generateContent, streamGenerateContent or countTokens."
         raise Refusal(404, message, "unknown_url")
     stream = method == "streamGenerateContent"
     wire = gemini_array() if stream and http.query_params.get("alt") != "sse" else GEMINI
-    prepared = await off_the_loop(len(body), _prepare, front, name, body, stream, wire)
+    prepared = await off_the_loop(len(body), _prepare, front, name, body, kept, stream, wire)
     return await respond(http, front, prepared, salt)
 
 
-def _prepare(front: Front, name: str, body: bytes, stream: bool, wire: Wire) -> Call:
+def _prepare(front: Front, name: str, body: bytes, kept: Kept, stream: bool, wire: Wire) -> Call:
     front.check_model(name)
-    request = gemini.parse_generate(body)
+    request, cached = kept.whole(gemini.parse_generate(body))
     model, tokenizer = front.service.model, front.service.tokenizer
-    tokens = front.encoding.text(chat_text(tokenizer, request.talk()), param="contents", add_special_tokens=False)
+    tokens = _tokens(front, request)
     config = request.generation_config
     sampling = config.sampling()
     sampling["max_tokens"] = chat_length(sampling.get("max_tokens"), len(tokens), model.context)
     sampling["grammar"] = request.grammar_for(call_form(tokenizer))
     params = params_of_choices(sampling, config.candidate_count or 1)
-    return Call(
-        [(tokens, each) for each in params], GeminiRendering(request, name, len(tokens), tokenizer, wire), stream
-    )
+
+    def count(found: int) -> int:
+        if cached is not None and found < len(cached.tokens):
+            # What was evicted all the same has been computed again by now.
+            front.service.hint(kept.contents.pins(kept.salt))
+        return counted(found, minimum("gemini", name), cached)
+
+    rendering = GeminiRendering(request, name, len(tokens), tokenizer, wire, count)
+    return Call([(tokens, each) for each in params], rendering, stream)
 
 
-def _count(front: Front, name: str, body: bytes) -> Response:
+def _count(front: Front, name: str, body: bytes, kept: Kept) -> Response:
     front.check_model(name)
-    request = gemini.parse_count(body)
+    request, cached = kept.whole(gemini.parse_count(body))
+    return JsonResponse(gemini.counted(len(_tokens(front, request)), 0 if cached is None else len(cached.tokens)))
+
+
+def _tokens(front: Front, request: GenerateRequest) -> Tokens:
     text = chat_text(front.service.tokenizer, request.talk())
-    tokens = front.encoding.text(text, param="contents", add_special_tokens=False)
-    return JsonResponse(gemini.counted(len(tokens), 0))
+    return front.encoding.text(text, param="contents", add_special_tokens=False)
 
 
 @dataclass
@@ -106,17 +134,29 @@ class _Choice:
 
 
 class GeminiRendering:
-    """Renders the answers to one generateContent request. n: tokens of its prompt."""
+    """Renders the answers to one generateContent request.
+
+    n: tokens of its prompt; count: told how many of them the engine took from its cache, says how many count as cached.
+    """
 
     def __init__(
-        self, request: GenerateRequest, model: str, n: int, tokenizer: PreTrainedTokenizerBase, wire: Wire
+        self,
+        request: GenerateRequest,
+        model: str,
+        n: int,
+        tokenizer: PreTrainedTokenizerBase,
+        wire: Wire,
+        count: Callable[[int], int],
     ) -> None:
         self.id = uuid.uuid4().hex
         self.wire = wire
         self._model, self._n, self._tokenizer = model, n, tokenizer
-        count = request.generation_config.candidate_count or 1
-        self._choices = [_Choice(ToolCallParser() if request.uses_tools else None) for _ in range(count)]
+        self._choices = [
+            _Choice(ToolCallParser() if request.uses_tools else None)
+            for _ in range(request.generation_config.candidate_count or 1)
+        ]
         self._cached: Mapping[str, int] | None = None
+        self._count, self._counted = count, 0
         self._lines: list[RequestLine] = []
 
     def push(self, index: int, output: Output) -> list[Json]:
@@ -154,20 +194,19 @@ class GeminiRendering:
         # Of several answers the first finds what was cached before; the others find its prompt.
         if found is not None and (self._cached is None or sum(found.values()) < sum(self._cached.values())):
             self._cached = found
+            self._counted = self._count(sum(found.values()))
 
     def _usage(self) -> Json:
         """What has been used up to now; with the ledger's line when all is known."""
         cached = self._cached or {}
-        found = sum(cached.values())
         use = TokenUse(
             logical=self._n,
             cached=cached,
-            computed=self._n - found,
+            computed=self._n - sum(cached.values()),
             output=sum(choice.length for choice in self._choices),
         )
         line = together(self._lines, self.id) if len(self._lines) == len(self._choices) else None
-        counted = found if found >= minimum("gemini", self._model) else 0
-        return gemini.usage(use, counted, line)
+        return gemini.usage(use, self._counted, line)
 
 
 def _parts(said: Sequence[str | ToolCall]) -> list[Json]:

@@ -83,7 +83,7 @@ async def respond(http: Request, front: Front, call: Call, salt: str) -> Respons
             id = call.rendering.id if len(call.choices) == 1 else f"{call.rendering.id}-{number}"
             answers.ask(id, tokens, params, salt=salt, session=session, priority=call.priority, hints=hints)
         if not call.stream:
-            return await _unless_gone(http, _whole(answers, call.rendering))
+            return await unless_gone(http, _whole(answers, call.rendering))
     except BaseException:
         answers.close()
         raise
@@ -135,7 +135,7 @@ async def _events(answers: Answers, rendering: Rendering) -> AsyncIterator[bytes
             yield wire.frame(event)
 
 
-async def _unless_gone(http: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(http: Request, work: Coroutine[Any, Any, T]) -> T:
     """Do `work`, but stop when the client leaves: raises ClientDisconnect then."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_gone(http))
     try:
