@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.figures import processor
-from bench.peers import chart, floors, report, table
+from bench.peers import chart, floors, page, report, table
 from bench.peers.launch import LAUNCHES
 from bench.peers.places import LLAMACPP, VLLM, Places, default_folder
 from bench.peers.run import Run
@@ -94,9 +94,9 @@ def write(args: argparse.Namespace, found: list[report.Row], run: Run, known: di
     if args.json:
         args.json.write_text(json.dumps(report.as_json(found, run.results, known), indent=1) + "\n", encoding="utf-8")
     if args.html:
-        args.html.write_text(chart.page(found, note), encoding="utf-8")
-    if args.svg:
-        chart.write(found, args.svg, note)
+        args.html.write_text(chart.html(found, note), encoding="utf-8")
+    if args.docs:
+        page.write(args.docs, found, run.results, run.engines, note)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -127,7 +127,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once (default: all cores)")
     add("--json", type=Path, help="write every value here")
     add("--html", type=Path, help="write a page with a chart per workload here")
-    add("--svg", type=Path, help="write a chart per workload into this folder")
+    add("--docs", type=Path, help="write peers.md, and a chart per workload, into this folder")
     args = parser.parse_args(argv)
     if not 1 <= args.repeats <= MOST_REPEATS:
         parser.error(f"--repeats must be 1 to {MOST_REPEATS}")

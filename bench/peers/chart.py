@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
-from pathlib import Path
 
 from bench.peers.report import Row
 from bench.peers.table import amount
@@ -16,18 +15,7 @@ NAMES = {"longturn": "Longturn", "llamacpp": "llama.cpp", "vllm": "vLLM"}
 _LEFT, _PLOT, _RIGHT, _BAR, _GAP = 330, 380, 170, 16, 14
 
 
-def write(found: Sequence[Row], folder: Path, note: str) -> list[Path]:
-    """One file per workload in `folder`, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, rows in groupby(found, key=lambda row: row.workload.name):
-        path = folder / f"{name}.svg"
-        path.write_text(chart(list(rows), note), encoding="utf-8")
-        written.append(path)
-    return written
-
-
-def page(found: Sequence[Row], note: str) -> str:
+def html(found: Sequence[Row], note: str) -> str:
     """All charts on one HTML page, without scripts."""
     charts = [chart(list(rows), note) for _, rows in groupby(found, key=lambda row: row.workload.name)]
     style = "body{font-family:sans-serif;margin:2em auto;max-width:900px}svg{margin-bottom:2em}"

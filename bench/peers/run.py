@@ -81,10 +81,10 @@ class Run:
             for workload in workloads:
                 await self._measure(workload, sessions)
         finally:
-            for session in sessions:
-                await session.close()
             for server in servers:
                 server.close()
+            for session in sessions:
+                await session.close()
 
     async def _start(self, server: Server, pools: Pools) -> bool:
         try:

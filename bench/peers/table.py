@@ -23,10 +23,15 @@ def show(console: Console, found: Sequence[Row], results: Results, engines: Sequ
     for name in (*engines, "floor", "ours / best peer", "ours / floor"):
         table.add_column(name, justify="right")
     for row in found:
-        cells = [_cell(row.figures.get(engine), row.metric) for engine in engines]
-        floor = "" if row.floor is None else amount(row.floor, row.metric)
+        cells = [cell(row.figures.get(engine), row.metric) for engine in engines]
         table.add_row(
-            row.workload.name, row.case, row.metric.name, *cells, floor, _ratio(row.over_peer), _ratio(row.over_floor)
+            row.workload.name,
+            row.case,
+            row.metric.name,
+            *cells,
+            floor_cell(row),
+            ratio(row.over_peer),
+            ratio(row.over_floor),
         )
     console.print(table)
     _memory(console, results, weights)
@@ -52,7 +57,8 @@ def amount(value: float, metric: Metric) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _cell(one: Figure | None, metric: Metric) -> str:
+def cell(one: Figure | None, metric: Metric) -> str:
+    """Median, p95 of times, spread."""
     if one is None:
         return "-"
     spread = "" if one.spread is None else f" ±{one.spread / 2:.0%}"
@@ -60,7 +66,13 @@ def _cell(one: Figure | None, metric: Metric) -> str:
     return f"{amount(one.median, metric)}{tail}{spread}"
 
 
-def _ratio(value: float | None) -> str:
+def floor_cell(row: Row) -> str:
+    """What the machine allows."""
+    return "" if row.floor is None else amount(row.floor, row.metric)
+
+
+def ratio(value: float | None) -> str:
+    """Two digits, nothing of None."""
     return "" if value is None else f"{value:.2f}"
 
 
