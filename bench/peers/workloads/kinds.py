@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bench.peers.client import Session
-from bench.peers.samples import TTFT, WHOLE, Sample, cached, first_tokens
+from bench.peers.samples import CACHED, TTFT, WHOLE, Sample, cached, first_tokens
 from bench.peers.workloads.contract import Workload
 
 AT_ONCE = 8
@@ -25,13 +25,14 @@ class Shared(Workload):
         system = draw(self.system, self.name, repeat)
         prompts = [system + draw(100, self.name, repeat, user) for user in range(self.users)]
         began = time.perf_counter()
-        replies = await session.together(prompts, 16, at_once=AT_ONCE, reusable=self.system)
-        whole = [Sample("all users", WHOLE, time.perf_counter() - began)]
-        if any(reply.error for reply in replies):
-            whole = []
-        # One of them has to compute it.
-        replies[0].labels["reusable"] = 0
-        return first_tokens("all users", replies) + whole + cached("all users", replies)
+        replies = await session.together(prompts, 16, at_once=AT_ONCE)
+        whole, samples = time.perf_counter() - began, first_tokens("all users", replies)
+        if not any(reply.error for reply in replies):
+            samples.append(Sample("all users", WHOLE, whole))
+            # Whoever is served first has to compute it: one user's worth is no loss.
+            found = sum(min(reply.cached_tokens or 0, self.system) for reply in replies)
+            samples.append(Sample("all users", CACHED, min(found / (self.system * (self.users - 1)), 1.0)))
+        return samples
 
 
 class Agent(Workload):
