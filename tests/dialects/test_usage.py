@@ -1,10 +1,12 @@
 """Usage objects of every provider, with the convention that each has: the classic bug is to mix them up."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longturn.dialects import anthropic_usage, gemini_usage, openai_usage, responses_usage
 from longturn.errors import LedgerError
-from longturn.ledger import TokenUse
+from longturn.ledger import RequestLine, TokenUse
 
 
 def provider(logical: int, cached: int, **counts: int) -> TokenUse:
@@ -75,3 +77,18 @@ def test_an_exclusive_count_taken_for_an_inclusive_one_is_refused():
         responses_usage.use({"input_tokens": 8, "input_tokens_details": {"cached_tokens": 1800}})
     with pytest.raises(LedgerError):
         gemini_usage.use({"promptTokenCount": 8, "cachedContentTokenCount": 1800})
+
+
+@given(cached=st.integers(0, 5000), computed=st.integers(0, 5000), output=st.integers(0, 900), more=st.integers(0, 900))
+def test_gemini_says_what_it_was_told(cached: int, computed: int, output: int, more: int):
+    use = provider(cached + computed, cached, output=output + more, reasoning=more)
+    usage = gemini_usage.usage(use, cached)
+    assert gemini_usage.use(usage) == use
+    assert usage["totalTokenCount"] == use.logical + use.output
+
+
+def test_longturns_own_gemini_usage_carries_the_tiers():
+    use = TokenUse(logical=10, cached={"host": 4}, computed=6, output=1)
+    usage = gemini_usage.usage(use, 0, RequestLine("r", None, "m", 1.0, use))
+    assert usage["cachedContentTokenCount"] == 0
+    assert gemini_usage.use(usage) == use
