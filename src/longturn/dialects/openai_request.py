@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from longturn.dialects.grammar import CallForm, Grammar
+from longturn.dialects.openai_caching import Caching
 from longturn.dialects.openai_constraints import Constrained
 from longturn.dialects.openai_messages import Message, Tool, Wire
 from longturn.dialects.openai_tools import ToolChoice, grammar_of
@@ -140,7 +141,7 @@ SAMPLING = (
 )
 
 
-class ChatRequest(GenerationRequest):
+class ChatRequest(GenerationRequest, Caching):
     """POST /v1/chat/completions."""
 
     messages: list[Message] = Field(min_length=1)

@@ -25,6 +25,11 @@ class CacheCount:
         """What really happened."""
         return cls(use.cached_total, use.written)
 
+    def __add__(self, other: CacheCount) -> CacheCount:
+        mine, its = self.by_life or {}, other.by_life or {}
+        by_life = {life: mine.get(life, 0) + its.get(life, 0) for life in [*mine, *its]}
+        return CacheCount(self.read + other.read, self.written + other.written, by_life or None)
+
 
 def usage(line: RequestLine, count: CacheCount | None = None) -> dict[str, Any]:
     """The usage object of an answer: OpenAI's fields, all present, and the ledger's line under `longturn`.

@@ -19,6 +19,7 @@ from longturn.serve import (
     tokenizing,
 )
 from longturn.serve.caching.gemini import CachedContents
+from longturn.serve.caching.openai import OpenAICache
 from longturn.serve.encoding import Encoding
 from longturn.serve.front import Front
 from longturn.serve.keys import Keys
@@ -42,6 +43,7 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
         service, Encoding(service.tokenizer, service.model), keys or Keys(), Metrics(service), body_limit
     )
     app.state.stored = StoredResponses()
+    app.state.openai_cache = OpenAICache()
     app.state.cached_contents = CachedContents()
     errors.install(app)
     for module in (cached_contents, chat, completions, gemini, messages, models, responses, status, tokenizing):

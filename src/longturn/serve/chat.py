@@ -13,11 +13,14 @@ from starlette.responses import Response
 
 from longturn.dialects import openai
 from longturn.dialects.openai import ChatRequest, TokenLogprob
+from longturn.dialects.reading import object_of
 from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
 from longturn.ledger import RequestLine
 from longturn.serve.body import off_the_loop, read_body
-from longturn.serve.chat_prompt import call_form, chat_text
+from longturn.serve.caching.openai import CacheOf, OpenAICache, Plan
+from longturn.serve.caching.openai_prompt import measure
+from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import chat_length, params_of_choices
 from longturn.serve.logprobs import token_logprobs
@@ -33,33 +36,35 @@ router = APIRouter()
 
 
 @router.post("/v1/chat/completions")
-async def create_chat_completion(http: Request, front: FrontOf, salt: SaltOf) -> Response:
+async def create_chat_completion(http: Request, front: FrontOf, cache: CacheOf, salt: SaltOf) -> Response:
     """Answer a conversation.
 
     Tools are shown to the model and its calls are parsed. `tool_choice` "required" and a named function force it to
     call. With "none" it is shown them all the same, which keeps the cached prefix, and nothing is parsed.
     """
     body = await read_body(http, front.body_limit)
-    return await respond(http, front, await off_the_loop(len(body), _prepare, front, body), salt)
+    return await respond(http, front, await off_the_loop(len(body), _prepare, front, cache, salt, body), salt)
 
 
-def _prepare(front: Front, body: bytes) -> Call:
-    request = openai.parse_chat(body)
+def _prepare(front: Front, cache: OpenAICache, salt: str, body: bytes) -> Call:
+    given = object_of(body)
+    request = openai.parse_chat(given)
     front.check_model(request.model)
     model, tokenizer = front.service.model, front.service.tokenizer
-    # The template has written all special tokens itself.
-    tokens = front.encoding.text(chat_text(tokenizer, request.talk()), param="messages", add_special_tokens=False)
+    measured = measure(front, "openai-chat", given, request, lambda body: openai.parse_chat(body).talk(), "messages")
+    tokens, plan = measured.tokens, measured.plan(cache, request, f"{salt}/{request.cache_salt}")
     sampling = request.sampling()
     sampling["max_tokens"] = chat_length(sampling.get("max_tokens"), len(tokens), model.context)
     sampling["grammar"] = request.grammar_for(call_form(tokenizer))
     params = params_of_choices(sampling, request.choices)
     return Call(
         [(tokens, each) for each in params],
-        ChatRendering(request, tokenizer),
+        ChatRendering(request, tokenizer, plan),
         stream=bool(request.stream),
         session=request.session,
         salt=request.cache_salt,
         priority=request.priority or 0,
+        hints=plan.hints,
     )
 
 
@@ -87,14 +92,15 @@ class ChatRendering:
 
     wire = OPENAI
 
-    def __init__(self, request: ChatRequest, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, request: ChatRequest, tokenizer: PreTrainedTokenizerBase, plan: Plan) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
-        self._tokenizer = tokenizer
+        self._tokenizer, self._plan = tokenizer, plan
         self._stream = openai.ChatStream(self.id, request.model, int(time.time()), request.include_usage)
         self._choices = [_Choice(ToolCallParser() if request.uses_tools else None) for _ in range(request.choices)]
 
     def push(self, index: int, output: Output) -> list[Json]:
         """See `Rendering`."""
+        self._plan.see(index, output)
         choice, chunks = self._choices[index], []
         if not choice.started:
             choice.started = True
@@ -131,12 +137,12 @@ class ChatRendering:
             )
             for index, choice in enumerate(self._choices)
         ]
-        stream, usage = self._stream, usage_of(lines, self.id)
+        stream, usage = self._stream, usage_of(lines, self.id, self._plan.count)
         return openai.chat_completion(self.id, stream.model, stream.created, choices, usage)
 
     def end(self, lines: Sequence[RequestLine]) -> list[Json]:
         """See `Rendering`."""
-        return [self._stream.usage(usage_of(lines, self.id))] if self._stream.include_usage else []
+        return [self._stream.usage(usage_of(lines, self.id, self._plan.count))] if self._stream.include_usage else []
 
     def failed(self, error: Exception) -> list[Json]:
         """See `Rendering`."""

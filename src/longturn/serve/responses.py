@@ -11,6 +11,7 @@ from longturn.dialects import responses
 from longturn.dialects.reading import object_of
 from longturn.errors import RequestError
 from longturn.serve.body import off_the_loop, read_body
+from longturn.serve.caching.openai import CacheOf, OpenAICache
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.respond import Call, respond
@@ -26,10 +27,11 @@ LONGEST_PAGE = 100
 
 
 @router.post("/v1/responses")
-async def create_response(http: Request, front: FrontOf, stored: StoredOf, salt: SaltOf) -> Response:
+async def create_response(http: Request, front: FrontOf, stored: StoredOf, cache: CacheOf, salt: SaltOf) -> Response:
     """Answer a conversation, of which earlier answers may be stored here."""
     body = await read_body(http, front.body_limit)
-    return await respond(http, front, await off_the_loop(len(body), _prepare, front, stored, salt, body), salt)
+    call = await off_the_loop(len(body), _prepare, front, stored, cache, salt, body)
+    return await respond(http, front, call, salt)
 
 
 @router.post("/v1/responses/input_tokens")
@@ -83,14 +85,16 @@ def _read(front: Front, stored: StoredResponses, owner: str, body: bytes) -> Pro
     return prompted(front, stored, owner, sent)
 
 
-def _prepare(front: Front, stored: StoredResponses, owner: str, body: bytes) -> Call:
+def _prepare(front: Front, stored: StoredResponses, cache: OpenAICache, owner: str, body: bytes) -> Call:
     prompt = prompted(front, stored, owner, object_of(body))
     request = prompt.request
+    plan = prompt.measured.plan(cache, request, f"{owner}/{request.cache_salt}")
     return Call(
         [(prompt.tokens, sampled(front, prompt))],
-        ResponsesRendering(prompt, front.service.tokenizer, stored, owner),
+        ResponsesRendering(prompt, cache, plan, front.service.tokenizer, stored, owner),
         stream=bool(request.stream),
         session=request.session,
         salt=request.cache_salt,
         priority=request.priority or 0,
+        hints=plan.hints,
     )

@@ -11,7 +11,8 @@ from longturn.dialects import responses
 from longturn.dialects.responses import ResponsesRequest
 from longturn.engine import SamplingParams
 from longturn.errors import PromptTooLong
-from longturn.serve.chat_prompt import call_form, chat_text
+from longturn.serve.caching.openai_prompt import Measured, measure
+from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front
 from longturn.serve.limits import chat_length
 from longturn.serve.stored import StoredResponses
@@ -23,14 +24,24 @@ Json = dict[str, Any]
 class Prompted:
     """A request and what became of it.
 
-    body: as it was sent, but with all items of the conversation as its input; own: the items of this request alone;
-    tokens: int32 [n].
+    body: as it was sent, but with all items of the conversation as its input; own: the items of this request alone.
     """
 
     request: ResponsesRequest
     body: Mapping[str, Any]
     own: Sequence[Json]
-    tokens: Tokens
+    measured: Measured
+
+    @property
+    def tokens(self) -> Tokens:
+        """The prompt, int32 [n]."""
+        return self.measured.tokens
+
+    @property
+    def prewarms(self) -> bool:
+        """Whether it shall only be cached, and not be answered."""
+        options = self.request.prompt_cache_options
+        return options is not None and options.prewarm is True
 
 
 def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[str, Any]) -> Prompted:
@@ -43,7 +54,7 @@ def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[st
     body = {**body, "input": items}
     request = responses.parse(body)
     try:
-        return Prompted(request, body, own, _tokens(front, request))
+        return Prompted(request, body, own, _measured(front, body, request))
     except PromptTooLong:
         if request.truncation != "auto":
             raise
@@ -53,18 +64,17 @@ def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[st
 def sampled(front: Front, prompt: Prompted) -> SamplingParams:
     """How the answer shall be sampled. Raises RequestError for a bad value."""
     request = prompt.request
-    length = chat_length(request.max_output_tokens, len(prompt.tokens), front.service.model.context, param="input")
+    wanted = 1 if prompt.prewarms else request.max_output_tokens
+    length = chat_length(wanted, len(prompt.tokens), front.service.model.context, param="input")
     grammar = request.grammar_for(call_form(front.service.tokenizer))
     return SamplingParams(**request.sampling(), max_tokens=length, grammar=grammar)
 
 
-def _tokens(front: Front, request: ResponsesRequest) -> Tokens:
+def _measured(front: Front, body: Mapping[str, Any], request: ResponsesRequest) -> Measured:
     """Raises PromptTooLong where no room would be left for an answer."""
-    text = chat_text(front.service.tokenizer, request.talk())
-    # The template has written all special tokens itself.
-    tokens = front.encoding.text(text, param="input", add_special_tokens=False)
-    chat_length(None, len(tokens), front.service.model.context, param="input")
-    return tokens
+    found = measure(front, "openai", body, request, lambda body: responses.parse(body).talk(), "input")
+    chat_length(None, len(found.tokens), front.service.model.context, param="input")
+    return found
 
 
 def _truncated(front: Front, body: Mapping[str, Any], own: Sequence[Json]) -> Prompted:
@@ -80,7 +90,7 @@ def _truncated(front: Front, body: Mapping[str, Any], own: Sequence[Json]) -> Pr
         shorter = {**body, "input": items[starts[middle] :]}
         request = responses.parse(shorter)
         try:
-            best = Prompted(request, shorter, own, _tokens(front, request))
+            best = Prompted(request, shorter, own, _measured(front, shorter, request))
             high = middle - 1
         except PromptTooLong:
             low = middle + 1

@@ -11,6 +11,8 @@ from longturn.dialects import openai, responses
 from longturn.dialects.tool_calls import ToolCallParser
 from longturn.engine import Output
 from longturn.ledger import RequestLine
+from longturn.serve.caching.openai import OpenAICache, Plan, applied, regime_of
+from longturn.serve.caching.openai_diagnostics import Record, diagnosed
 from longturn.serve.logprobs import token_logprobs
 from longturn.serve.responses_prompt import Prompted
 from longturn.serve.stored import Stored, StoredResponses
@@ -24,15 +26,25 @@ Json = dict[str, Any]
 
 
 class ResponsesRendering:
-    """Renders the answer to one request, and stores it when it is complete, unless the request says otherwise."""
+    """Renders the answer to one request, and stores it when it is complete, unless the request says otherwise.
+
+    Of a request that only warms the cache nothing is shown but its usage.
+    """
 
     wire = RESPONSES
 
     def __init__(
-        self, prompt: Prompted, tokenizer: PreTrainedTokenizerBase, stored: StoredResponses, owner: str
+        self,
+        prompt: Prompted,
+        cache: OpenAICache,
+        plan: Plan,
+        tokenizer: PreTrainedTokenizerBase,
+        stored: StoredResponses,
+        owner: str,
     ) -> None:
         self.id = f"resp_{uuid.uuid4().hex}"
         self._prompt, self._tokenizer, self._stored, self._owner = prompt, tokenizer, stored, owner
+        self._cache, self._plan = cache, plan
         self._created = int(time.time())
         self._parser = ToolCallParser() if prompt.request.uses_tools else None
         self._output = responses.Output()
@@ -41,8 +53,11 @@ class ResponsesRendering:
 
     def push(self, index: int, output: Output) -> list[Json]:
         """See `Rendering`."""
+        self._plan.see(index, output)
         events = [] if self._started else self._output.started(self._response("in_progress"))
         self._started = True
+        if self._prompt.prewarms:
+            return events
         logprobs = openai.chat_logprobs(token_logprobs(self._tokenizer, output.samples))["content"]
         for part in self._parts(output):
             if isinstance(part, str):
@@ -62,7 +77,14 @@ class ResponsesRendering:
 
     def whole(self, lines: Sequence[RequestLine]) -> Json:
         """See `Rendering`."""
-        response = {**self._response("completed"), "usage": responses.usage(together(lines, self.id))}
+        line, count = together(lines, self.id), self._plan.count
+        usage = responses.usage(line, count)
+        if self._prompt.prewarms:
+            # The one token that the engine could not do without is nobody's.
+            usage |= {"output_tokens": 0, "total_tokens": usage["input_tokens"]}
+        read = line.use.cached_total if count is None else count.read
+        diagnostics = self._diagnosed(read)
+        response = {**self._response("completed"), "usage": usage, "prompt_cache_diagnostics": diagnostics}
         if self._cut:
             response = responses.incomplete(response)
         request = self._prompt.request
@@ -80,7 +102,23 @@ class ResponsesRendering:
         return [*begun, *self._output.failed(self._response("failed"), error)]
 
     def _response(self, status: str) -> Json:
-        return responses.response(self.id, self._created, self._prompt.body, status, self._output.items)
+        request = self._prompt.request
+        response = responses.response(self.id, self._created, self._prompt.body, status, self._output.items)
+        options = applied(request.model, request.prompt_cache_options)
+        return {**response, "prompt_cache_options": options, "prompt_cache_diagnostics": None}
+
+    def _diagnosed(self, read: int) -> Json | None:
+        """Why the answer that the request names has left it no more to read. Remembers this request as well."""
+        request, prompt = self._prompt.request, self._prompt.measured.prompt
+        key = request.prompt_cache_key if regime_of(request.model) == "breakpoints" else None
+        record = Record.of(prompt, key, self._plan.reusable)
+        options, records = request.prompt_cache_options, self._cache.records
+        diagnostics = None
+        if options is not None and options.comparison_response_id is not None:
+            earlier = records.get(self._owner, options.comparison_response_id)
+            diagnostics = diagnosed(earlier, record, prompt, len(self._prompt.tokens), read)
+        records.put(self._owner, self.id, record)
+        return diagnostics
 
     def _parts(self, output: Output) -> list[Any]:
         """What `output` adds for certain, in order: texts and calls."""

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from longturn.dialects import openai
+from longturn.dialects.openai_usage import CacheCount
 from longturn.ledger import NO_USE, RequestLine, Resources
 
 
-def usage_of(lines: Sequence[RequestLine], id: str) -> dict[str, Any]:
-    """OpenAI's usage object for the call `id`.
+def usage_of(lines: Sequence[RequestLine], id: str, count: CacheCount | None = None) -> dict[str, Any]:
+    """OpenAI's usage object for the call `id`. count: of its cache, where that is not what the engine did.
 
     Every choice is a request of its own, with its own line in the ledger. With several, all counts are sums, so that a
     prompt counts once for each of its answers.
     """
-    return openai.usage(together(lines, id))
+    return openai.usage(together(lines, id), count)
 
 
 def together(lines: Sequence[RequestLine], id: str) -> RequestLine:
