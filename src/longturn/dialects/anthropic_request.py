@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from longturn.dialects import grammar
 from longturn.dialects.anthropic_content import CacheControl, Document, Message, Text, Texts, ToolResult, ToolUse
+from longturn.dialects.anthropic_edits import ContextManagement
 from longturn.dialects.grammar import CallForm, Grammar, ToolSchema
 from longturn.dialects.openai_messages import Wire
 from longturn.dialects.reading import read
@@ -117,6 +118,7 @@ class CountRequest(Wire):
     output_config: OutputConfig | None = None
     output_format: Format | None = None
     cache_control: CacheControl | None = None
+    context_management: ContextManagement | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -176,6 +178,10 @@ class MessagesRequest(CountRequest):
                 raise RequestError(
                     "thinking.budget_tokens must be at least 1024 and less than max_tokens.", param="thinking"
                 )
+        if self.compaction and self.context_management:
+            raise RequestError("compaction cannot be combined with context_management.", param="compaction")
+        if self.compaction and self.begun:
+            raise RequestError("compaction needs a conversation that ends with a user message.", param="compaction")
         if self.max_tokens == 0:
             for refused, name in (
                 (self.stream, "stream: true"),

@@ -45,6 +45,7 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
     app.state.stored = StoredResponses()
     app.state.openai_cache = OpenAICache()
     app.state.cached_contents = CachedContents()
+    app.state.anthropic_cache = messages.AnthropicCache()
     errors.install(app)
     for module in (cached_contents, chat, completions, gemini, messages, models, responses, status, tokenizing):
         app.include_router(module.router)

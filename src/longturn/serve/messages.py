@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from longturn.dialects import anthropic
+from longturn.dialects.anthropic import MessagesRequest
 from longturn.dialects.reading import object_of
 from longturn.engine import SamplingParams
 from longturn.errors import RequestError
 from longturn.serve.body import off_the_loop, read_body
-from longturn.serve.chat_prompt import call_form, chat_text
+from longturn.serve.caching.anthropic import CachedPrompt
+from longturn.serve.caching.diagnostics import Digest, Remembered, miss_reason
+from longturn.serve.caching.entries import Entries
+from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.limits import chat_length
+from longturn.serve.messages_prompt import Prepared, prepare
 from longturn.serve.messages_rendering import MessagesRendering
 from longturn.serve.respond import Call, respond
 
@@ -23,22 +29,52 @@ Json = dict[str, Any]
 router = APIRouter()
 
 
+@dataclass(frozen=True)
+class AnthropicCache:
+    """What this server remembers for Anthropic's clients: entries of prompt caching, and digests of requests."""
+
+    entries: Entries = field(default_factory=Entries)
+    remembered: Remembered = field(default_factory=Remembered)
+
+
+async def _cache(request: Request) -> AnthropicCache:
+    cache: AnthropicCache = request.app.state.anthropic_cache
+    return cache
+
+
+CacheOf = Annotated[AnthropicCache, Depends(_cache)]
+
+
 @router.post("/v1/messages")
-async def create_message(http: Request, front: FrontOf, salt: SaltOf) -> Response:
+async def create_message(http: Request, front: FrontOf, cache: CacheOf, salt: SaltOf) -> Response:
     """Answer a conversation.
 
     Tools are shown to the model and its calls are parsed; `tool_choice` "any" and "tool" force it to call. With "none"
     it is shown them all the same, which keeps the cached prefix, and nothing is parsed.
     """
     version, body = _version(http), await read_body(http, front.body_limit)
-    return await respond(http, front, await off_the_loop(len(body), _prepare, front, body, version), salt)
+    betas = http.headers.get("anthropic-beta", "")
+
+    def prepared() -> Prepared[MessagesRequest]:
+        return prepare(front, _with_betas(body, betas), lambda fields: anthropic.parse(fields, version))
+
+    ready = await off_the_loop(len(body), prepared)
+    return await respond(http, front, await off_the_loop(len(body), _call, front, cache, salt, ready), salt)
 
 
 @router.post("/v1/messages/count_tokens")
 async def count_tokens(http: Request, front: FrontOf, _: SaltOf) -> Response:
-    """How many tokens the prompt of a request would have."""
+    """How many tokens the prompt of a request would have, after its context is edited; nothing is compacted."""
     version, body = _version(http), await read_body(http, front.body_limit)
-    return await off_the_loop(len(body), _count, front, body, version)
+
+    def count() -> Response:
+        ready = prepare(front, object_of(body), lambda fields: anthropic.parse_count(fields, version))
+        counted: Json = {"input_tokens": len(ready.tokens)}
+        if ready.request.context_management:
+            counted["context_management"] = {"original_input_tokens": ready.original}
+        return JsonResponse(counted)
+
+    return await off_the_loop(len(body), count)
 
 
 def _version(http: Request) -> str:
@@ -50,22 +86,30 @@ def _version(http: Request) -> str:
     return version
 
 
-def _prepare(front: Front, body: bytes, version: str) -> Call:
-    request = anthropic.parse(object_of(body), version)
-    front.check_model(request.model)
-    model, tokenizer = front.service.model, front.service.tokenizer
-    text = chat_text(tokenizer, anthropic.talk(request))
-    tokens = front.encoding.text(text, param="messages", add_special_tokens=False)
+def _with_betas(body: bytes, betas: str) -> Json:
+    """The body with the beta features that its header names: they are part of what is cached."""
+    names = sorted({name.strip() for name in betas.split(",") if name.strip()})
+    return {**object_of(body), "betas": names or None}
+
+
+def _call(front: Front, cache: AnthropicCache, salt: str, ready: Prepared[MessagesRequest]) -> Call:
+    request, n = ready.request, len(ready.tokens)
     # The engine computes a prompt only together with a first token of its answer.
-    length = chat_length(max(request.max_tokens, 1), len(tokens), model.context)
-    params = SamplingParams(max_tokens=length, grammar=request.grammar_for(call_form(tokenizer)), **request.sampling())
-    rendering = MessagesRendering(request, len(tokens), cut=length < request.max_tokens)
-    return Call([(tokens, params)], rendering, stream=bool(request.stream))
+    length = chat_length(max(request.max_tokens, 1), n, front.service.model.context)
+    grammar = request.grammar_for(call_form(front.service.tokenizer))
+    params = SamplingParams(max_tokens=length, grammar=grammar, **request.sampling())
+    cached = CachedPrompt(ready.prompt, ready.tokens, ready.ends, cache.entries, salt)
+    rendering = MessagesRendering(request, n, cached, cut=length < request.max_tokens)
+    if request.context_management:
+        rendering.context_management = {"applied_edits": list(ready.applied)}
+    if request.diagnostics:
+        digest = Digest.of(ready.prompt, n)
+        rendering.diagnostics = _diagnosed(cache.remembered, salt, request.diagnostics.previous_message_id, digest)
+        cache.remembered.keep(salt, rendering.id, digest)
+    return Call([(ready.tokens, params)], rendering, stream=bool(request.stream), hints=cached.hints)
 
 
-def _count(front: Front, body: bytes, version: str) -> Response:
-    request = anthropic.parse_count(object_of(body), version)
-    front.check_model(request.model)
-    text = chat_text(front.service.tokenizer, anthropic.talk(request))
-    tokens = front.encoding.text(text, param="messages", add_special_tokens=False)
-    return JsonResponse({"input_tokens": len(tokens)})
+def _diagnosed(remembered: Remembered, salt: str, previous: str | None, digest: Digest) -> Json:
+    """The `diagnostics` field of an answer; null where there is nothing to compare with, or nothing to tell."""
+    reason = miss_reason(remembered.find(salt, previous), digest) if previous is not None else None
+    return {"diagnostics": reason and {"cache_miss_reason": reason}}

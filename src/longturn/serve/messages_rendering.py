@@ -10,20 +10,26 @@ from longturn.dialects.anthropic import Cached, MessagesRequest
 from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
 from longturn.ledger import RequestLine
+from longturn.serve.caching.anthropic import CachedPrompt
 from longturn.serve.wires import ANTHROPIC
 
 Json = dict[str, Any]
 
 
 class MessagesRendering:
-    """Renders the answer to one request. n_prompt: its tokens; cut: whether the context leaves less than was asked."""
+    """Renders the answer to one request.
+
+    n_prompt: its tokens; cached: told when the answer begins; cut: whether the context leaves less than was asked;
+    diagnostics, context_management: those fields of the answer, if it has them.
+    """
 
     wire = ANTHROPIC
 
-    def __init__(self, request: MessagesRequest, n_prompt: int, *, cut: bool = False) -> None:
+    def __init__(self, request: MessagesRequest, n_prompt: int, cached: CachedPrompt, *, cut: bool = False) -> None:
         self.id = anthropic.new_message_id()
         self._request = request
         self._n_prompt = n_prompt
+        self._prompt = cached
         self._cut = cut
         self._parser = ToolCallParser(anthropic.new_call_id) if request.uses_tools else None
         self._content: list[Json] = []
@@ -31,12 +37,14 @@ class MessagesRendering:
         """Whether the last block is a text that may still grow."""
         self._cached: Cached | None = None
         self._stop: tuple[str, str | None] = ("end_turn", None)
+        self.diagnostics: Json = {}
+        self.context_management: Json | None = None
 
     def push(self, index: int, output: Output) -> list[Json]:
         """See `Rendering`."""
         events = []
         if self._cached is None:
-            self._cached = Cached()
+            self._cached = self._prompt.began(sum((output.cached or {}).values()))
             usage = anthropic.prompt_usage(self._n_prompt, self._cached)
             events.append(anthropic.message_start(self._message([], usage)))
         if self._request.max_tokens:
@@ -50,18 +58,22 @@ class MessagesRendering:
     def whole(self, lines: Sequence[RequestLine]) -> Json:
         """See `Rendering`."""
         reason, sequence = self._stop
-        return self._message(self._content, self._usage(lines), stop_reason=reason, stop_sequence=sequence)
+        more = {"stop_reason": reason, "stop_sequence": sequence, **self._managed()}
+        return self._message(self._content, self._usage(lines), **more)
 
     def end(self, lines: Sequence[RequestLine]) -> list[Json]:
         """See `Rendering`."""
-        return [anthropic.message_delta(*self._stop, self._usage(lines)), anthropic.message_stop()]
+        return [anthropic.message_delta(*self._stop, self._usage(lines), **self._managed()), anthropic.message_stop()]
 
     def failed(self, error: Exception) -> list[Json]:
         """See `Rendering`."""
         return [anthropic.error_body(error)]
 
     def _message(self, content: Sequence[Json], usage: Json, **more: Any) -> Json:
-        return anthropic.message(self.id, self._request.model, content, usage, **more)
+        return anthropic.message(self.id, self._request.model, content, usage, **self.diagnostics, **more)
+
+    def _managed(self) -> Json:
+        return {} if self.context_management is None else {"context_management": self.context_management}
 
     def _usage(self, lines: Sequence[RequestLine]) -> Json:
         usage = anthropic.usage(lines[0], self._cached or Cached())
