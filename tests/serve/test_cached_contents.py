@@ -117,7 +117,7 @@ def test_its_pages_stay_while_others_go(client: genai.Client):
     )
 
 
-def found(client: genai.Client, small_url: str, text: str) -> int:
+def found(small_url: str, text: str) -> int:
     """Tokens that the engine still has of a prompt that begins like the cached content of `text`."""
     body = {
         "contents": [{"parts": [{"text": text}, {"text": "What?"}]}],
@@ -133,7 +133,7 @@ def test_a_deleted_one_can_be_evicted(client: genai.Client, small_url: str):
     cache = keep(client, text)
     client.caches.delete(name=cache.name)
     press(client)
-    assert found(client, small_url, text) < 100
+    assert found(small_url, text) < 100
     with pytest.raises(errors.ClientError) as raised:
         ask(client, "What?", cache)
     assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
@@ -144,7 +144,7 @@ def test_an_expired_one_can_be_evicted(client: genai.Client, small_url: str):
     cache = keep(client, text, ttl="0.5s")
     time.sleep(0.6)
     press(client)
-    assert found(client, small_url, text) < 100
+    assert found(small_url, text) < 100
     with pytest.raises(errors.ClientError, match="expired"):
         client.caches.get(name=cache.name)
     assert list(client.caches.list()) == []
@@ -159,6 +159,15 @@ def test_a_longer_life_is_a_longer_pin(client: genai.Client):
     assert (
         ask(client, "What?", cache).usage_metadata.cached_content_token_count == cache.usage_metadata.total_token_count
     )
+
+
+def test_a_shorter_life_is_a_shorter_pin(client: genai.Client, small_url: str):
+    text = document()
+    cache = keep(client, text)
+    client.caches.update(name=cache.name, config=types.UpdateCachedContentConfig(ttl="0.3s"))
+    time.sleep(0.4)
+    press(client)
+    assert found(small_url, text) < 100
 
 
 def test_one_that_goes_takes_no_pages_of_another(client: genai.Client):

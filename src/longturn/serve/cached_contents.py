@@ -56,9 +56,8 @@ async def create(http: Request, front: FrontOf, contents: CachedContentsOf, salt
         await unless_gone(http, _compute(front, pin))
         content = contents.add(salt, request.model, request.display_name, request, tokens, expires)
     except BaseException:
-        front.service.hint([Hint("release", tokens, salt=salt), *contents.pins(salt)])
+        _pin_the_rest(front, contents, salt, tokens)
         raise
-    front.service.hint(contents.pins(salt))
     return _shown(http, content)
 
 
@@ -99,7 +98,7 @@ async def update(http: Request, id: str, front: FrontOf, contents: CachedContent
     if expires is None:
         raise RequestError("Only ttl or expireTime can be changed: send one of them.", param="ttl")
     content = contents.extend(salt, id, expires)
-    front.service.hint(contents.pins(salt))
+    _pin_the_rest(front, contents, salt, content.tokens)
     return _shown(http, content)
 
 
@@ -110,8 +109,13 @@ async def update(http: Request, id: str, front: FrontOf, contents: CachedContent
 async def delete(id: str, front: FrontOf, contents: CachedContentsOf, salt: SaltOf) -> Response:
     """Forget it, and let go of its pages."""
     content = contents.delete(salt, id)
-    front.service.hint([Hint("release", content.tokens, salt=salt), *contents.pins(salt)])
+    _pin_the_rest(front, contents, salt, content.tokens)
     return JsonResponse({})
+
+
+def _pin_the_rest(front: Front, contents: CachedContents, salt: str, tokens: Tokens) -> None:
+    """Let go of `tokens`, but for what is kept by now: a pin is never cut short by another, only by a release."""
+    front.service.hint([Hint("release", tokens, salt=salt), *contents.pins(salt)])
 
 
 def _prepare(front: Front, body: bytes) -> tuple[CachedContentRequest, Tokens]:

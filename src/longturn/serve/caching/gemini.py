@@ -120,14 +120,11 @@ class CachedContents:
         return content
 
     def pins(self, salt: str) -> list[Hint]:
-        """What keeps a client's contents in the engine's cache.
-
-        All of them, because where two begin alike the later hint decides: that which lasts longest.
-        """
+        """What keeps a client's contents in the engine's cache, each until it expires."""
         now = self.clock()
         return [
             Hint("pin", content.tokens, seconds=(content.expires - now).total_seconds(), salt=salt)
-            for content in sorted(self.of(salt), key=lambda content: content.expires)
+            for content in self.of(salt)
         ]
 
     def _expire(self) -> None:
