@@ -49,7 +49,9 @@ class Bench:
     def add(self, tokens: list[int]) -> Page:
         """The last page of `tokens`; those before it need not be there."""
         keys = [b"first", *chain_keys(b"first", array(tokens), PAGE)]
-        page = Page(keys[-1], keys[-2], array(tokens[-PAGE:]), self.recency.fresh(len(tokens) - PAGE, PAGE))
+        page = Page(
+            keys[-1], keys[-2], len(tokens) - PAGE, array(tokens[-PAGE:]), self.recency.fresh(len(tokens) - PAGE, PAGE)
+        )
         self.table.add(page)
         self.table.check()
         return page

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from longturn.cache.eviction import Usage
+
 EventKind = Literal["hit", "stored", "evicted", "loaded", "fetched", "failed", "cleared"]
 
 
@@ -14,8 +16,9 @@ EventKind = Literal["hit", "stored", "evicted", "loaded", "fetched", "failed", "
 class Event:
     """`tokens` tokens of `tier` were hit, stored, evicted, ... at `time` (seconds of the cache's clock).
 
-    by: the allocation on whose behalf it happened; depth: position of the first token; kept_in: for an eviction, the
-    lower tier that still has the tokens.
+    by: the allocation on whose behalf it happened; depth: position of the first token. For an eviction: kept_in, the
+    lower tier that still has the tokens; of, the allocation that used them last, where the policy knows; expired,
+    whether they had been pinned or expected until some time before.
     """
 
     time: float
@@ -25,6 +28,8 @@ class Event:
     by: int | None = None
     depth: int = 0
     kept_in: str | None = None
+    of: int = 0
+    expired: bool = False
 
 
 class EventLog:
@@ -42,10 +47,13 @@ class EventLog:
         by: int | None = None,
         depth: int = 0,
         kept_in: str | None = None,
+        usage: Usage | None = None,
     ) -> None:
-        """Note an event that happens now, if it concerns any tokens."""
+        """Note an event that happens now, if it concerns any tokens. usage: theirs, where they are evicted."""
         if tokens:
-            self._events.append(Event(self._clock(), kind, tier, tokens, by, depth, kept_in))
+            now = self._clock()
+            of, until = (usage.by, usage.until) if usage is not None else (0, 0.0)
+            self._events.append(Event(now, kind, tier, tokens, by, depth, kept_in, of, 0 < until <= now))
 
     def take(self) -> list[Event]:
         """All events since the last call, oldest first."""

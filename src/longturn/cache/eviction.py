@@ -21,25 +21,27 @@ class Usage:
 
     stamp: order of the last use; created: order of creation; hits: uses so far; priority: the highest that a user gave;
     cost: FLOPs that recomputing one byte of it takes; age: the queue's age at the last use (ageing of `cost`);
+    by: the allocation that used it last, 0 where the policy does not say;
     protection: DEAD, NORMAL, EXPECTED or PINNED, the latter two until time `until` (seconds of the cache's clock).
     """
 
-    __slots__ = ("age", "cost", "created", "hits", "priority", "protection", "stamp", "ticket", "until")
+    __slots__ = ("age", "by", "cost", "created", "hits", "priority", "protection", "stamp", "ticket", "until")
 
-    def __init__(self, stamp: int, *, priority: int = 0, cost: float = 1.0, age: float = 0.0) -> None:
+    def __init__(self, stamp: int, *, priority: int = 0, cost: float = 1.0, age: float = 0.0, by: int = 0) -> None:
         self.stamp = stamp
         self.created = stamp
         self.hits = 1
         self.priority = priority
         self.cost = cost
         self.age = age
+        self.by = by
         self.protection = NORMAL
         self.until = 0.0
         self.ticket = 0
 
     def copy(self) -> Usage:
         """The same history, not queued."""
-        other = Usage(self.stamp, priority=self.priority, cost=self.cost, age=self.age)
+        other = Usage(self.stamp, priority=self.priority, cost=self.cost, age=self.age, by=self.by)
         other.created, other.hits = self.created, self.hits
         other.protection, other.until = self.protection, self.until
         return other
@@ -79,17 +81,18 @@ class Recency:
         self._linear, self._attention = linear_flops, attention_flops
         self._stamp = 0
 
-    def fresh(self, depth: int, n: int) -> Usage:
-        """The usage of `n` tokens just computed behind `depth` others."""
+    def fresh(self, depth: int, n: int, by: int = 0) -> Usage:
+        """The usage of `n` tokens just computed behind `depth` others, by an allocation."""
         self._stamp += 1
-        return Usage(self._stamp, cost=self._linear + self._attention * (depth + n / 2), age=self.age)
+        return Usage(self._stamp, cost=self._linear + self._attention * (depth + n / 2), age=self.age, by=by)
 
-    def touch(self, usage: Usage, hits: int = 1) -> None:
+    def touch(self, usage: Usage, hits: int = 1, by: int = 0) -> None:
         """Note a use (mutates `usage`; whoever queued its owner must offer it again). What was dead lives again."""
         self._stamp += 1
         usage.stamp = self._stamp
         usage.hits += hits
         usage.age = self.age
+        usage.by = by
         if usage.protection == DEAD:
             usage.protection = NORMAL
 

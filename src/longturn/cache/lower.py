@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from longturn.cache.events import EventLog
@@ -114,13 +115,17 @@ class LowerTiers:
         self.table.unlock(here)
         wanted = wanted[: min(room, self.disk.contains([ref.key for ref in wanted]))]
         for ref in wanted:
-            page = self._page(ref, tokens)
+            page = self._page(ref, tokens, 0)
             page.arriving = page.from_disk = True
             self.table.add(page)
         return Fetch([ref.key for ref in wanted]) if wanted else None
 
     def fetched(self, fetch: Fetch, n_pages: int) -> None:
-        """A fetch has ended; its pages may be used now."""
+        """A fetch has ended; its pages may be used now, those that came."""
+        lost = self.table.get(fetch.keys[n_pages]) if n_pages < len(fetch.keys) else None
+        if lost is not None:
+            missing = (len(fetch.keys) - n_pages) * self._page_size
+            self._events.record("failed", "disk", missing, depth=lost.depth)
         for key in fetch.keys:
             page = self.table.get(key)
             if page is not None:
@@ -151,8 +156,8 @@ class LowerTiers:
         """Undo `lock`."""
         self.table.unlock(pages)
 
-    def touch(self, keys: list[bytes]) -> list[bytes]:
-        """Note a use of `keys`; returns those that are not in host memory."""
+    def touch(self, keys: list[bytes], by: int) -> list[bytes]:
+        """Note a use of `keys` by an allocation; returns those that are not in host memory."""
         absent = []
         for key in keys:
             page = self.table.get(key)
@@ -160,19 +165,19 @@ class LowerTiers:
                 absent.append(key)
             else:
                 page.from_disk = False
-                self._recency.touch(page.usage)
+                self._recency.touch(page.usage, by=by)
                 self.table.settle(page)
         return absent
 
     def save(self, pages: list[PageRef], tokens: Tokens, runs: Runs, by: int | None) -> None:
         """List the saves of those of `pages` that a tier still lacks; `tokens` and `runs` are those of page 0 on."""
         size = self._page_size
-        room = self.make_room(sum(self.table.get(ref.key) is None for ref in pages))
+        room = self.make_room(sum(self.table.get(ref.key) is None for ref in pages), by)
         batches: dict[tuple[str, ...], tuple[list[bytes], Runs]] = {}
         for ref in pages:
             tiers: tuple[str, ...] = ()
             if room and self.table.get(ref.key) is None:
-                self.table.add(self._page(ref, tokens))
+                self.table.add(self._page(ref, tokens, by or 0))
                 tiers, room = ("host",), room - 1
             if self.disk is not None and not self._disk_after_host and not self.disk.contains([ref.key]):
                 tiers = (*tiers, "disk")
@@ -185,22 +190,30 @@ class LowerTiers:
             for tier in tiers:
                 self._events.record("stored", tier, len(keys) * size, by)
 
-    def make_room(self, n: int) -> int:
+    def make_room(self, n: int, by: int | None = None) -> int:
         """Evict until `n` pages fit into host memory; returns how many of them do."""
         free = self.table.capacity - len(self.table)
-        dropped: dict[bool, list[bytes]] = {False: [], True: []}
+        dropped: dict[bool, list[Page]] = {False: [], True: []}
         now = self._clock()
         while free < n and (page := self.table.victims.pop(now)) is not None:
             self.table.remove(page)
-            dropped[self._disk_after_host and self.kept_on_disk(page.key) is None].append(page.key)
+            dropped[self._disk_after_host and self.kept_on_disk(page.key) is None].append(page)
             free += 1
-        for to_disk, keys in dropped.items():
-            if keys:
+        for to_disk, pages in dropped.items():
+            if pages:
                 to_disk = to_disk and self.disk is not None
-                self.transfers.append(Drop(keys, to_disk))
-                kept_in = "disk" if to_disk else self.kept_on_disk(keys[0])
-                self._events.record("evicted", "host", len(keys) * self._page_size, kept_in=kept_in)
+                self.transfers.append(Drop([page.key for page in pages], to_disk))
+                self._tell(pages, to_disk, by)
         return min(free, n)
+
+    def _tell(self, pages: list[Page], to_disk: bool, by: int | None) -> None:
+        """An event for each stretch of evicted pages that one allocation had used last; the deepest page goes first."""
+        size = self._page_size
+        for _, stretch in groupby(enumerate(pages), lambda at: (at[1].usage.by, at[1].depth + at[0] * size)):
+            gone = [page for _, page in stretch]
+            first = gone[-1]
+            kept_in = "disk" if to_disk else self.kept_on_disk(first.key)
+            self._events.record("evicted", "host", len(gone) * size, by, first.depth, kept_in, first.usage)
 
     def kept_in(self, key: bytes) -> str | None:
         """The highest of these tiers that holds the page."""
@@ -218,7 +231,7 @@ class LowerTiers:
                 self.table.remove(page)
         self.transfers.append(Drop(keys))
 
-    def _page(self, ref: PageRef, tokens: Tokens) -> Page:
+    def _page(self, ref: PageRef, tokens: Tokens, by: int) -> Page:
         start = ref.number * self._page_size
         held = tokens[start : start + self._page_size].copy()
-        return Page(ref.key, ref.parent, held, self._recency.fresh(start, self._page_size))
+        return Page(ref.key, ref.parent, start, held, self._recency.fresh(start, self._page_size, by))

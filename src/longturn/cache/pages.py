@@ -34,12 +34,16 @@ def chain_keys(parent: bytes, tokens: Tokens, page_size: int, limit: int | None 
 
 
 class Page:
-    """One page in host memory. `from_disk`: it was fetched and not used since. `arriving`: its bytes are on the way."""
+    """One page in host memory, of the tokens from `depth` on.
 
-    __slots__ = ("arriving", "children", "from_disk", "key", "locks", "parent", "tokens", "usage")
+    from_disk: it was fetched and not used since; arriving: its bytes are on the way.
+    """
 
-    def __init__(self, key: bytes, parent: bytes, tokens: Tokens, usage: Usage) -> None:
+    __slots__ = ("arriving", "children", "depth", "from_disk", "key", "locks", "parent", "tokens", "usage")
+
+    def __init__(self, key: bytes, parent: bytes, depth: int, tokens: Tokens, usage: Usage) -> None:
         self.key = key
+        self.depth = depth
         self.parent = parent
         self.tokens = tokens
         self.usage = usage

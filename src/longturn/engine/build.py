@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from longturn.cache.policies.base import Sizes
 from longturn.cache.policies.options import split
 from longturn.cache.policies.registry import make_policy
 from longturn.engine.loop import Engine
+from longturn.engine.misses import MissRecorder
 from longturn.engine.models import LocalModel, resolve
 from longturn.engine.mover import Mover
 from longturn.engine.options import EngineOptions
@@ -100,6 +102,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
         max_length=min(context, cache.longest),
         page_size=cache.page_size,
         align=align,
+        misses=MissRecorder(max(cache.page_size, align or 1), time.monotonic),
     )
     stores = tuple(store for store in (disk, host) if store is not None)
     return Built(engine, model, stores, write_back=disk is not None and options.write_policy == "write_back")

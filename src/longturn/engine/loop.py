@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from longturn.cache import Event, PrefixCache
+from longturn.cache import Event, PrefixCache, Tokens
 from longturn.engine.constraint import Constraint
+from longturn.engine.misses import MissRecorder
 from longturn.engine.mover import PageMover
 from longturn.engine.request import Output, Request
 from longturn.engine.runner.contract import Logits, Runner, Span
@@ -43,7 +44,8 @@ class Engine:
     """Computes requests over one cache and one runner. Nothing here may be called from two threads at once.
 
     align: in deterministic mode, the multiple at which prompts are cut and kept; None otherwise. clock: seconds, the
-    same that stamps arrivals; a virtual one makes the engine a simulator.
+    same that stamps arrivals; a virtual one makes the engine a simulator. misses: finds out why prompts were computed;
+    None where nobody asks.
     """
 
     cache: PrefixCache
@@ -61,6 +63,7 @@ class Engine:
     sampler: TokenSource = field(default_factory=Sampler)
     clock: Callable[[], float] = time.monotonic
     counters: Counters = field(default_factory=Counters)
+    misses: MissRecorder | None = None
 
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
         """Queue a request; its output comes through `request.on_output`. constraint: of its grammar, if it has one."""
@@ -81,6 +84,7 @@ class Engine:
         self.mover.finish_fetches(self.cache)
         admitted = self.scheduler.admit()
         self.mover.carry_out(self.cache)
+        self._tell_events()
         for sequence in admitted:
             self._begin(sequence)
         work = self.scheduler.plan()
@@ -94,8 +98,7 @@ class Engine:
             self._hand_out([w.sequence for w in work if w.sequence.remaining == 0], logits)
             self.mover.carry_out(self.cache)
             self.counters.overhead_seconds += self.clock() - began - (computed - planned)
-        if events := self.cache.events():
-            self.on_events(events)
+        self._tell_events()
         return bool(work)
 
     def cancel(self, request_id: str, reason: str = "cancelled", error: Exception | None = None) -> None:
@@ -115,14 +118,22 @@ class Engine:
         allocation = sequence.allocation
         assert allocation is not None
         sequence.computed = allocation.reused
+        miss = self.misses.admitted(sequence.request, allocation) if self.misses else None
         if sequence.cached is None:
             sequence.cached = dict(allocation.cached)
+            sequence.miss = miss
             sequence.admitted_at = self.clock()
         disk = allocation.cached.get("disk", 0)
         below, moved = allocation.cached.get("host", 0) + disk, sequence.cost.transfer_bytes
         for link, tokens in (("device-host", below), ("host-disk", disk)):
             if tokens:
                 moved[link] = moved.get(link, 0) + tokens * self.runner.shape.token_bytes
+
+    def _tell_events(self) -> None:
+        if events := self.cache.events():
+            if self.misses is not None:
+                self.misses.note(events)
+            self.on_events(events)
 
     def _spans(self, work: list[Work]) -> list[list[Span]]:
         """The spans of a step; in deterministic mode each is a step of its own, so that no answer feels another."""
@@ -153,13 +164,16 @@ class Engine:
             if w.n > 1 or sequence.computed % self.page_size == 0:
                 self._commit_sequence(sequence)
 
-    def _commit_sequence(self, sequence: Sequence) -> None:
+    def _commit_sequence(self, sequence: Sequence) -> Tokens:
+        """Returns what the cache now has of the sequence."""
         assert sequence.allocation is not None
         n = sequence.computed or 0
         if self.align is not None:
             # Only what was computed as a whole chunk of a prompt will be computed to the same bits again.
             n = min(n, sequence.n_prompt) // self.align * self.align
-        self.cache.commit(sequence.allocation, sequence.tokens[:n])
+        tokens = sequence.tokens[:n]
+        self.cache.commit(sequence.allocation, tokens)
+        return tokens
 
     def _hand_out(self, sequences: list[Sequence], logits: list[Logits]) -> None:
         """Choose the next token of each sequence that is computed to its end."""
@@ -194,8 +208,10 @@ class Engine:
         self.scheduler.take_out(sequence)
         try:
             if sequence.allocation is not None and sequence.computed is not None:
-                self._commit_sequence(sequence)
+                tokens = self._commit_sequence(sequence)
                 self.mover.carry_out(self.cache)
+                if self.misses is not None:
+                    self.misses.ended(sequence.request.salt, tokens, sequence.allocation)
             self.scheduler.free(sequence)
             for hint in sequence.request.hints:
                 if hint.kind in _LASTING_HINTS:

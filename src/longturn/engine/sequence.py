@@ -14,6 +14,7 @@ from longturn.engine.constraint import Constraint
 from longturn.engine.detokenizer import StopMatcher, StreamDetokenizer
 from longturn.engine.request import Output, Request
 from longturn.engine.sampling import Sampled, SampleState
+from longturn.explain.miss import Miss
 from longturn.ledger import RequestLine, Resources, TokenUse
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Sequence:
         self.allocation: Allocation | None = None
         self.computed: int | None = None
         self.cached: dict[str, int] | None = None
+        self.miss: Miss | None = None
         self.fetched = False
         self.estimate = self.n_prompt
         self.cost = Cost()
@@ -155,6 +157,7 @@ class Sequence:
             total_ms=(now - request.arrived) * 1e3,
             queue_ms=_since(request.arrived, self.admitted_at),
             finish_reason=reason,
+            miss=None if self.miss is None else str(self.miss),
         )
 
 

@@ -177,7 +177,7 @@ class LongturnCache:
         )
         self._allocations[allocation.id] = allocation
         for step in path:
-            self._recency.touch(step.usage)
+            self._recency.touch(step.usage, by=allocation.id)
         for tier, n in allocation.cached.items():
             self._events.record("hit", tier, n, allocation.id)
         self._load(allocation, place.pages)
@@ -199,7 +199,7 @@ class LongturnCache:
             keys = [page.key for page in stretch]
             runs = allocation.runs.slice(first, first + n)
             self._lower.transfers.append(Load(keys, store, runs, first % self._page_size, first, allocation))
-            self._lower.touch(keys)
+            self._lower.touch(keys, allocation.id)
             first += n
 
     def _reuse(self, tree: RadixTree[Node], path: list[Node], allocation: Allocation) -> None:
@@ -207,7 +207,7 @@ class LongturnCache:
         if not self._lower.exist:
             return
         keys = [key for node in path for key in node.keys]
-        absent = set(self._lower.touch(keys))
+        absent = set(self._lower.touch(keys, allocation.id))
         if absent and self.options.write_policy == "write_through_selective":
             tokens = np.concatenate([node.tokens for node in path])
             parents = [tree.root.keys[0], *keys]
@@ -240,7 +240,7 @@ class LongturnCache:
             self._pool.free(allocation.runs.slice(at, at + shared))
             allocation.runs = allocation.runs.spliced(at, at + shared, child.runs)
             self._lock(child)
-            self._recency.touch(child.usage)
+            self._recency.touch(child.usage, by=allocation.id)
             node, at = child, at + shared
         if at < n:
             own_keys, runs = keys[at // size - allocation.pages :], allocation.runs.slice(at, n)
@@ -248,9 +248,10 @@ class LongturnCache:
                 node.tokens = np.concatenate((node.tokens, tokens[at:]))
                 node.runs.extend(runs)
                 node.keys.extend(own_keys)
-                self._recency.touch(node.usage, hits=0)
+                self._recency.touch(node.usage, hits=0, by=allocation.id)
             else:
-                node = tree.add(node, tokens[at:].copy(), runs, own_keys, self._recency.fresh(at, n - at))
+                usage = self._recency.fresh(at, n - at, allocation.id)
+                node = tree.add(node, tokens[at:].copy(), runs, own_keys, usage)
                 node.locks = 1
             self._tree_tokens += n - at
             self._locked_tokens += n - at
@@ -320,7 +321,7 @@ class LongturnCache:
             if lost and self.options.write_policy == "write_back":
                 self._save_back(node, lost, by)
             kept_in = self._lower.kept_in(lost[0]) if lost else None
-            self._events.record("evicted", "device", n, by, node.depth + keep, kept_in)
+            self._events.record("evicted", "device", n, by, node.depth + keep, kept_in, node.usage)
             self._pool.free(node.runs.slice(keep, keep + n))
             self._tree_tokens -= n
             freed += n
