@@ -250,3 +250,26 @@ def test_what_is_no_miss_is_told_apart(newer: OpenAI):
     short = say(newer, "too short to be kept")
     assert compared(short.id, "too short to be kept") == "unavailable"
     assert first.prompt_cache_diagnostics is None
+
+
+def test_what_is_kept_longer_outlives_pressure(tiny_folder: Path):
+    """On the engine's real pages, whatever the model is called."""
+    service = EngineService.start(tiny_options(tiny_folder, device_tokens=2600, host_bytes=0))
+    with in_background(create_app(service), service) as url, OpenAI(base_url=f"{url}/v1", api_key="-") as sdk:
+
+        def cached(seed: str, **more: object) -> int:
+            return say(sdk, text(seed, 600), **more).usage.input_tokens_details.cached_tokens
+
+        kept = {"minutes": {"prompt_cache_options": {"ttl": "30m"}}, "day": {"prompt_cache_retention": "24h"}}
+        for seed, more in kept.items():
+            cached(seed, **more)
+        chat = [{"role": "user", "content": [{"type": "text", "text": text("marked", 600), **MARK}]}]
+        sdk.chat.completions.create(model="tiny", messages=chat, max_tokens=2)
+        for seed in ("plain", *map(str, range(5))):
+            cached(seed)
+        assert all(cached(seed, **more) > 600 for seed, more in kept.items())
+        again = sdk.chat.completions.create(model="tiny", messages=chat, max_tokens=2)
+        assert again.usage.prompt_tokens_details.cached_tokens > 600
+        assert cached("plain") < 20
+    service.check_integrity()
+    service.close()
