@@ -21,7 +21,7 @@
     ├── ToolError              a tool that cannot be offered, or a call of it that is not allowed
     ├── NoToken                no token can be chosen for some rows of a batch
     │   ├── BadLogits          the model gave numbers that are none
-    │   └── GrammarFailed      no token is known that fits an answer's grammar
+    │   └── GrammarFailed      no token is known that fits an answer's grammar (a RequestError as well)
     └── CacheCorruption        an invariant of the cache is broken (a bug: report it)
 
 A failing tier is never an exception on the way of a request: it is a miss. Each message says what to do next.
@@ -174,8 +174,8 @@ class BadLogits(NoToken):
         super().__init__(message, rows)
 
 
-class GrammarFailed(NoToken):
-    """The answers in `rows` cannot go on within their grammars."""
+class GrammarFailed(NoToken, RequestError):
+    """The answers in `rows` cannot go on within their grammars, which their requests brought along."""
 
     def __init__(self, rows: list[int]) -> None:
         message = (

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 COMPILED = 128
 """Grammars that are kept compiled."""
 SLOWEST_MASK = 0.25
-"""Seconds of CPU. Usual masks take a hundredth of a millisecond; nobody's grammar may hold up everybody's tokens."""
+"""Seconds of CPU. Usual masks take a tenth of a millisecond; nobody's grammar may hold up everybody's tokens."""
+LEXER_FUEL = 500_000
+"""llguidance's measure of how large a grammar's texts may get before they are looked at; half of its default.
+
+Ten tools of 180 fields each take a fifth. Repetitions of repetitions, which pass the first look, fail at half the cost.
+"""
 
 
 class Constraint:
@@ -84,14 +89,15 @@ class Grammars:
             source = grammar_from(grammar.kind, grammar.source)
         except ValueError as error:
             raise _refused(grammar, str(error)) from None
-        limits = LLParserLimits(verbose_errors=False)
+        limits = LLParserLimits(initial_lexer_fuel=LEXER_FUEL, verbose_errors=False)
         matcher = LLMatcher(self._view(grammar), source, log_level=0, limits=limits)
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())
-        first = Constraint(matcher)
-        # The first mask also fills caches that every copy shares; only the second one shows what a step will cost.
-        if first.mask(self._vocab_size) is None and first.mask(self._vocab_size) is None:
-            raise _refused(grammar, matcher.get_error() or "no answer can begin so, or it takes too long to tell")
+        # The first mask also fills caches that all copies share; that of a copy shows what an answer will cost.
+        Constraint(matcher).mask(self._vocab_size)
+        trial = matcher.deep_copy()
+        if Constraint(trial).mask(self._vocab_size) is None:
+            raise _refused(grammar, trial.get_error() or "no answer can begin so, or it takes too long to tell")
         return matcher
 
     def _view(self, grammar: Grammar) -> LLTokenizer:
