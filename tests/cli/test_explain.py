@@ -82,3 +82,23 @@ def test_explaining_loads_nothing_heavy(tmp_path: Path) -> None:
         "heavy = {'torch', 'transformers', 'sqlalchemy', 'fastapi'} & set(sys.modules)\nassert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_conversation_of_many_requests(cli: CliRunner, tmp_path: Path) -> None:
+    turns = [TURNS[: 2 * n + 1] for n in range(3)]
+    bodies = [request("anthropic", some, system=f"{SYSTEM}It is 12:00:0{n // 2}.") for n, some in enumerate(turns)]
+    paths = []
+    for n, body in enumerate(bodies):
+        paths.append(str(tmp_path / f"{n}.json"))
+        Path(paths[-1]).write_text(json.dumps(body))
+    told = json.loads(cli.invoke(app, ["explain", *paths, "--json"]).output)
+    assert [step["mechanism"] for step in told["steps"]] == ["none", "volatile_text"]
+    assert [(step["earlier"], step["later"]) for step in told["steps"]] == [(paths[0], paths[1]), (paths[1], paths[2])]
+    assert told["lost_tokens"] == told["steps"][1]["lost_tokens"] > 0
+    assert told["lost_usd"] == told["steps"][1]["lost_usd"] > 0
+    assert set(told["steps"][0]) >= FIELDS
+    shown = cli.invoke(app, ["explain", *paths]).output.splitlines()
+    assert [line for line in shown if " -> " in line] == [f"{paths[0]} -> {paths[1]}", f"{paths[1]} -> {paths[2]}"]
+    assert shown[-1].startswith(f"A cause was found in 1 of 2 steps: about {told['lost_tokens']:,} tokens")
+    alone = cli.invoke(app, ["explain", paths[0]])
+    assert (alone.exit_code, "at least two files" in alone.stderr) == (1, True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from longturn.explain.money import dollars
 from longturn.explain.verdict import Verdict
 
 
-def told(verdict: Verdict) -> list[str]:
-    """The lines that tell a person what was found: what, where, what was lost, what mends it.
+def told(verdict: Verdict, usd: Decimal | None = None) -> list[str]:
+    """The lines that tell a person what was found: what, where, what was lost, what mends it. usd: what that has cost.
 
     The two texts at the divergence are the lines that begin with `- ` and `+ `.
     """
@@ -20,7 +23,8 @@ def told(verdict: Verdict) -> list[str]:
             f"+ {_line(place.after)}",
         ]
     if verdict.lost_tokens:
-        lines += ["", f"About {verdict.lost_tokens:,} tokens had to be computed anew."]
+        cost = "" if usd is None else f", for {dollars(usd)}"
+        lines += ["", f"About {verdict.lost_tokens:,} tokens had to be computed anew{cost}."]
     if verdict.mechanism != "none":
         lines += ["", f"To mend it: {verdict.fix}"]
     return lines
