@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from longturn.dialects.engines import metrics_paths
 from longturn.gateway import Budget, Options, Upstreams, running
 from longturn.gateway.entries import Entries, Entry
 from longturn.ledger import RequestLine
@@ -40,9 +41,10 @@ Script = Callable[[Seen, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[
 
 @dataclass
 class Upstream:
-    """A server of bare sockets: `script` writes what it likes after each request."""
+    """A server of bare sockets: `script` writes what it likes after each request. metrics: its Prometheus page."""
 
     script: Script
+    metrics: Callable[[], str] = lambda: ""
     url: str = ""
     seen: list[Seen] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,8 +55,11 @@ class Upstream:
         try:
             while head := await _head(reader):
                 seen = Seen(head, await _body(head, reader))
-                self.seen.append(seen)
-                await self.script(seen, reader, writer)
+                if seen.target in metrics_paths():
+                    writer.write(answer_of(self.metrics().encode()))
+                else:
+                    self.seen.append(seen)
+                    await self.script(seen, reader, writer)
                 await writer.drain()
         except (ConnectionError, asyncio.CancelledError):
             self.left.set()
@@ -63,8 +68,8 @@ class Upstream:
 
 
 @contextlib.asynccontextmanager
-async def upstream(script: Script) -> AsyncIterator[Upstream]:
-    made = Upstream(script)
+async def upstream(script: Script, metrics: Callable[[], str] = lambda: "") -> AsyncIterator[Upstream]:
+    made = Upstream(script, metrics)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0, backlog=2048)
     made.url = url_of(server.sockets[0])
     try:

@@ -16,6 +16,7 @@ from longturn.cli.gateway import gateway as gateway_command
 from longturn.cli.lab import lab as lab_commands
 from longturn.cli.mcp import mcp as mcp_command
 from longturn.cli.models import models as models_command
+from longturn.cli.report import report as report_command
 from longturn.cli.serve import serve as serve_command
 from longturn.cli.sessions import sessions as sessions_commands
 
@@ -35,6 +36,7 @@ for command in (
     doctor_command,
     explain_command,
     gateway_command,
+    report_command,
     mcp_command,
 ):
     app.command()(command)

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from longturn.errors import LedgerError
-from longturn.gateway import frames
-from longturn.gateway.account import Bookkeeper, Told
+from longturn.gateway import counters, frames
+from longturn.gateway.account import Bookkeeper, Told, provider_of
 from longturn.gateway.answer import Answer, AnswerReader
 from longturn.gateway.decoding import CannotDecode, decoder
 from longturn.gateway.entries import Entries, Entry
-from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Sent
+from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Ready, Sent
 from longturn.ledger import RequestLine
 from longturn.ledger.book import Book
 
@@ -123,8 +123,10 @@ def main() -> None:
     parser.add_argument("--ledger", required=True)
     parser.add_argument("--prices")
     parser.add_argument("--content", action="store_true")
+    parser.add_argument("--engine", action="append", default=[], help="an upstream that may count tokens itself")
     given = parser.parse_args()
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel("WARNING")
     # Ctrl-C reaches the whole group; the proxy says when it is over.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -132,6 +134,11 @@ def main() -> None:
     told, charges = sys.stdin.buffer, sys.stdout.buffer
     with Book(given.ledger) as book, Entries(given.ledger) as entries:
         accountant = Accountant(Bookkeeper(given.prices, given.content), book, entries, charges)
+        for url in given.engine:
+            if provider_of(url) is None and (counted := counters.read(url)) is not None:
+                entries.count(counted)
+        charges.write(frames.packed(Ready()))
+        charges.flush()
         written = time.monotonic()
         while (frame := frames.read(told)) is not None:
             accountant.hear(frame)

@@ -26,6 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
 from longturn.errors import LedgerError
+from longturn.gateway.counters import Counted
 from longturn.ledger import sqlite
 
 
@@ -87,6 +88,16 @@ entries_table = Table(
     Index("longturn_gateway_by_key", "key", "started_at"),
 )
 
+counters_table = Table(
+    "longturn_gateway_counters",
+    _metadata,
+    Column("upstream", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("logical", BigInteger),
+    Column("cached", BigInteger),
+)
+
 
 class Entries:
     """Append-only. url: the book's, which must have been opened before. Every method raises LedgerError."""
@@ -113,6 +124,19 @@ class Entries:
         with _as_ledger_error(), self._engine.connect() as connection:
             for row in connection.execution_options(yield_per=500).execute(query).mappings():
                 yield Entry(**{field.name: row[field.name] for field in fields(Entry)})
+
+    def count(self, counted: Counted) -> None:
+        """Add what an engine had counted at some time."""
+        with _as_ledger_error(), self._engine.begin() as connection:
+            connection.execute(insert(counters_table), asdict(counted))
+
+    def counted(self, upstream: str) -> Counted | None:
+        """The latest count that was added for an upstream."""
+        columns = counters_table.c
+        query = select(counters_table).where(columns.upstream == upstream).order_by(columns.at.desc()).limit(1)
+        with _as_ledger_error(), self._engine.connect() as connection:
+            row = connection.execute(query).mappings().first()
+        return Counted(**{str(name): value for name, value in row.items()}) if row else None
 
     def spent(self, since: float) -> dict[str | None, float]:
         """US dollars by key hash."""

@@ -63,6 +63,10 @@ class Ended(msgspec.Struct, tag=True):
     lost: bool = False
 
 
+class Ready(msgspec.Struct, tag=True):
+    """From the accountant: its first word, when it has opened the book and can follow."""
+
+
 class Charged(msgspec.Struct, tag=True):
     """From the accountant: what a request has cost. usd: 0 where no price is known."""
 
@@ -71,7 +75,7 @@ class Charged(msgspec.Struct, tag=True):
     usd: float
 
 
-Frame = Asked | Sent | Answered | Got | Ended | Charged
+Frame = Asked | Sent | Answered | Got | Ended | Ready | Charged
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)

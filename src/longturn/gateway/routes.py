@@ -60,6 +60,11 @@ class Upstreams:
         given: dict[Family, str | None] = {"openai": openai, "anthropic": anthropic, "gemini": gemini}
         self._urls = {family: _checked(url or default or PUBLIC[family]) for family, url in given.items()}
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(dict.fromkeys(self._urls.values()))
+
     def route(self, method: str, target: str, headers: Mapping[str, str]) -> Route:
         """Where a request for `target` (path and query) goes. headers: case-insensitive."""
         path = target.partition("?")[0]

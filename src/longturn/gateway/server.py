@@ -45,7 +45,8 @@ class Options:
     def arguments(self) -> list[str]:
         """For the accountant."""
         prices = ["--prices", self.prices] if self.prices else []
-        return ["--ledger", self.ledger, *prices, *(["--content"] if self.content else [])]
+        engines = [argument for url in self.upstreams.urls for argument in ("--engine", url)]
+        return ["--ledger", self.ledger, *prices, *(["--content"] if self.content else []), *engines]
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
 import logging
 import sys
@@ -11,13 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from longturn.errors import LedgerError
 from longturn.gateway import frames
-from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Sent
+from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Ready, Sent
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 64 << 20
 """Bytes that may wait for the accountant; what comes above that is passed on, but not read along."""
+PIPE = 1 << 20
+"""Bytes that the pipe itself holds, where the system allows it."""
+RESTART_SECONDS = 1.0
 PIECE = 16 << 10
 """Bytes of an answer that are collected before they are told."""
 
@@ -25,30 +30,34 @@ PIECE = 16 << 10
 class Tap:
     """Starts an accountant, and tells it about exchanges without ever waiting for it.
 
-    command: the accountant's program and arguments. heard: called with every charge that it reports.
+    command: the accountant's program and arguments. on_charge: called with every charge that it reports.
     """
 
-    def __init__(self, command: Sequence[str], heard: Callable[[Charged], None]) -> None:
+    def __init__(self, command: Sequence[str], on_charge: Callable[[Charged], None]) -> None:
         self._command = command
-        self._heard = heard
+        self._on_charge = on_charge
         self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
         self._closing = False
 
     async def __aenter__(self) -> Self:
-        await self._start()
+        self._process = await self._started()
+        self._listener = asyncio.create_task(self._listen())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Let the accountant finish what it was told."""
         self._closing = True
+        assert self._listener is not None
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
             await self._process.wait()
-        if self._reader is not None:
-            await self._reader
+        else:
+            self._listener.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._listener
 
     def exchange(
         self, dialect: str, upstream: str, path: str, key: str | None, session: str | None, encoding: str
@@ -66,25 +75,44 @@ class Tap:
         pipe.write(frames.packed(frame))
         return True
 
-    async def _start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
+    async def _started(self) -> asyncio.subprocess.Process:
+        """An accountant that follows. Raises LedgerError where it ends instead; its log says why."""
+        process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
-        self._reader = asyncio.create_task(self._listen(self._process))
+        assert process.stdin is not None
+        # What is in the pipe will be written even when this process is killed.
+        with contextlib.suppress(AttributeError, OSError):
+            pipe = process.stdin.transport.get_extra_info("pipe")
+            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE)
+        if not isinstance(await _heard(process), Ready):
+            raise LedgerError(f"the accountant ended with {await process.wait()}: its messages above say why")
+        return process
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while True:
-                (length,) = frames.HEAD.unpack(await process.stdout.readexactly(frames.HEAD.size))
-                frame = frames.unpacked(await process.stdout.readexactly(length))
+    async def _listen(self) -> None:
+        while self._process is not None:
+            while (frame := await _heard(self._process)) is not None:
                 assert isinstance(frame, Charged)
-                self._heard(frame)
-        code = await process.wait()
-        if not self._closing:
-            log.error("the accountant has ended (%s): starting another; what it was reading is not counted", code)
-            await asyncio.sleep(1)
-            await self._start()
+                self._on_charge(frame)
+            code = await self._process.wait()
+            if self._closing:
+                return
+            log.error("the accountant has ended (%s): starting another; what it was told is not counted", code)
+            self._process = None
+            while self._process is None:
+                await asyncio.sleep(RESTART_SECONDS)
+                with contextlib.suppress(LedgerError):
+                    self._process = await self._started()
+
+
+async def _heard(process: asyncio.subprocess.Process) -> frames.Frame | None:
+    """The next frame from an accountant; None when it is gone."""
+    assert process.stdout is not None
+    try:
+        (length,) = frames.HEAD.unpack(await process.stdout.readexactly(frames.HEAD.size))
+        return frames.unpacked(await process.stdout.readexactly(length))
+    except asyncio.IncompleteReadError:
+        return None
 
 
 class Exchange:
