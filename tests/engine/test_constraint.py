@@ -137,6 +137,12 @@ def test_errors_name_the_field_of_their_own_request(grammars: Grammars) -> None:
         assert caught.value.param == param
 
 
+def test_the_text_of_an_end_is_no_end(grammars: Grammars) -> None:
+    began = grammars.start(json_schema({"enum": ["a<|im_end|>"]}, "x"))
+    assert read(began, '"a') == (True, False)
+    assert began.mask(VOCAB) is None
+
+
 def test_parameters_that_are_no_object_are_refused() -> None:
     with pytest.raises(RequestError, match="'f' must be a schema of type"):
         tool_calls([ToolSchema("f", {"type": "string"})], "tools")

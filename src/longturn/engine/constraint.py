@@ -33,10 +33,11 @@ Ten tools of 180 fields each take a fifth. Repetitions of repetitions, which pas
 
 
 class Constraint:
-    """Where one answer stands in its grammar. Not for two threads at once."""
+    """Where one answer stands in its grammar. Not for two threads at once. eos_ids: tokens that end an answer."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher, eos_ids: list[int]) -> None:
         self._matcher = matcher
+        self._eos_ids = eos_ids
 
     def mask(self, width: int) -> npt.NDArray[np.bool_] | None:
         """Which of the first `width` tokens may come next, an end of the answer where it is complete: bool [width].
@@ -48,6 +49,9 @@ class Constraint:
         if self._matcher.is_error() or time.thread_time() - began > SLOWEST_MASK:
             return None
         allowed = np.unpackbits(bits, count=width, bitorder="little").view(np.bool_)
+        if not self._matcher.is_accepting():
+            # Where a grammar leaves no choice but the text of such a token, llguidance takes it for the token itself.
+            allowed[self._eos_ids] = False
         return allowed if allowed.any() else None
 
     def advance(self, token: int) -> bool:
@@ -65,7 +69,7 @@ class Grammars:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocab_size: int, eos_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
-        self._eos_ids = list(eos_ids)
+        self._eos_ids = [token for token in eos_ids if token < vocab_size]
         self._words: LLTokenizer | None = None
         self._loading = Lock()
         # Without a lock: a hit must not wait for somebody else's grammar to be compiled.
@@ -80,7 +84,7 @@ class Grammars:
 
         Raises RequestError, naming the grammar's `param`, for one that cannot be compiled or costs too much.
         """
-        return Constraint(self._compiled(grammar).deep_copy())
+        return Constraint(self._compiled(grammar).deep_copy(), self._eos_ids)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         from llguidance import LLMatcher, LLParserLimits, grammar_from
@@ -94,9 +98,9 @@ class Grammars:
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())
         # The first mask also fills caches that all copies share; that of a copy shows what an answer will cost.
-        Constraint(matcher).mask(self._vocab_size)
+        Constraint(matcher, self._eos_ids).mask(self._vocab_size)
         trial = matcher.deep_copy()
-        if Constraint(trial).mask(self._vocab_size) is None:
+        if Constraint(trial, self._eos_ids).mask(self._vocab_size) is None:
             raise _refused(grammar, trial.get_error() or "no answer can begin so, or it takes too long to tell")
         return matcher
 
