@@ -21,7 +21,7 @@ from longturn.dialects.anthropic_response import (
     tool_use_block,
 )
 from longturn.dialects.anthropic_talk import Parts, talk
-from longturn.dialects.anthropic_usage import Cached, prompt_usage, usage, use
+from longturn.dialects.anthropic_usage import Cached, iteration, prompt_usage, usage, use
 
 __all__ = [
     "NEW",
@@ -36,6 +36,7 @@ __all__ = [
     "compaction_block",
     "error_body",
     "error_status",
+    "iteration",
     "message",
     "message_delta",
     "message_start",

@@ -35,8 +35,8 @@ def tool_use_block(call: ToolCall) -> Json:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
 
 
-def compaction_block(summary: str) -> Json:
-    """What a conversation was compacted to."""
+def compaction_block(summary: str | None) -> Json:
+    """What a conversation was compacted to; None where that failed."""
     return {"type": "compaction", "content": summary}
 
 
@@ -82,13 +82,15 @@ def tool_use(index: int, call: ToolCall) -> list[Json]:
     ]
 
 
-def compaction(index: int, summary: str) -> list[Json]:
-    """A whole compaction block."""
-    return [
-        {"type": "content_block_start", "index": index, "content_block": {"type": "compaction", "content": None}},
-        _delta(index, {"type": "compaction_delta", "content": summary}),
-        block_stop(index),
-    ]
+def compaction(index: int, summary: str | None, *, whole: bool = False) -> list[Json]:
+    """A compaction block; whole: all of it in its start."""
+    start = {
+        "type": "content_block_start",
+        "index": index,
+        "content_block": compaction_block(summary if whole else None),
+    }
+    delta = [] if whole else [_delta(index, {"type": "compaction_delta", "content": summary})]
+    return [start, *delta, block_stop(index)]
 
 
 def block_stop(index: int) -> Json:

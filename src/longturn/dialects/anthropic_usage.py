@@ -39,6 +39,18 @@ def prompt_usage(logical: int, cached: Cached, output: int = 1) -> dict[str, Any
     }
 
 
+def iteration(kind: str, usage: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of `usage.iterations`: one of the requests that an answer took. kind: message or compaction."""
+    counts = (
+        "input_tokens",
+        "cache_creation_input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation",
+        "output_tokens",
+    )
+    return {"type": kind, **{name: usage[name] for name in counts}}
+
+
 def usage(line: RequestLine, cached: Cached) -> dict[str, Any]:
     """The usage object of an answer: Anthropic's fields, and the ledger's line under `longturn`.
 

@@ -21,6 +21,7 @@ from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.limits import chat_length
+from longturn.serve.messages_compaction import Compacted, compact, due, paused, replaced
 from longturn.serve.messages_prompt import Prepared, prepare
 from longturn.serve.messages_rendering import MessagesRendering
 from longturn.serve.respond import Call, respond
@@ -55,11 +56,22 @@ async def create_message(http: Request, front: FrontOf, cache: CacheOf, salt: Sa
     version, body = _version(http), await read_body(http, front.body_limit)
     betas = http.headers.get("anthropic-beta", "")
 
+    def parse(fields: Json) -> MessagesRequest:
+        return anthropic.parse(fields, version)
+
     def prepared() -> Prepared[MessagesRequest]:
-        return prepare(front, _with_betas(body, betas), lambda fields: anthropic.parse(fields, version))
+        return prepare(front, _with_betas(body, betas), parse)
 
     ready = await off_the_loop(len(body), prepared)
-    return await respond(http, front, await off_the_loop(len(body), _call, front, cache, salt, ready), salt)
+    ended = {"context_management": {"applied_edits": list(ready.applied)}} if ready.request.context_management else {}
+    compacted = None
+    if compaction := due(ready, front.service.model.context):
+        compacted = await compact(http, front, cache.entries, salt, ready, compaction, parse)
+        if compaction.pauses:
+            return paused(ready.request, compaction, compacted, ended)
+        if compacted.summary is not None:
+            ready = prepare(front, replaced(ready.body, compacted), parse)
+    return await respond(http, front, _call(front, cache, salt, ready, compacted, ended), salt)
 
 
 @router.post("/v1/messages/count_tokens")
@@ -92,19 +104,25 @@ def _with_betas(body: bytes, betas: str) -> Json:
     return {**object_of(body), "betas": names or None}
 
 
-def _call(front: Front, cache: AnthropicCache, salt: str, ready: Prepared[MessagesRequest]) -> Call:
+def _call(
+    front: Front,
+    cache: AnthropicCache,
+    salt: str,
+    ready: Prepared[MessagesRequest],
+    compacted: Compacted | None,
+    ended: Json,
+) -> Call:
     request, n = ready.request, len(ready.tokens)
     # The engine computes a prompt only together with a first token of its answer.
     length = chat_length(max(request.max_tokens, 1), n, front.service.model.context)
     grammar = request.grammar_for(call_form(front.service.tokenizer))
     params = SamplingParams(max_tokens=length, grammar=grammar, **request.sampling())
     cached = CachedPrompt(ready.prompt, ready.tokens, ready.ends, cache.entries, salt)
-    rendering = MessagesRendering(request, n, cached, cut=length < request.max_tokens)
-    if request.context_management:
-        rendering.context_management = {"applied_edits": list(ready.applied)}
+    cut = length < request.max_tokens
+    rendering = MessagesRendering(request, n, cached, cut=cut, compacted=compacted, ended=ended)
     if request.diagnostics:
         digest = Digest.of(ready.prompt, n)
-        rendering.diagnostics = _diagnosed(cache.remembered, salt, request.diagnostics.previous_message_id, digest)
+        rendering.started = _diagnosed(cache.remembered, salt, request.diagnostics.previous_message_id, digest)
         cache.remembered.keep(salt, rendering.id, digest)
     return Call([(ready.tokens, params)], rendering, stream=bool(request.stream), hints=cached.hints)
 

@@ -11,6 +11,7 @@ from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
 from longturn.ledger import RequestLine
 from longturn.serve.caching.anthropic import CachedPrompt
+from longturn.serve.messages_compaction import Compacted
 from longturn.serve.wires import ANTHROPIC
 
 Json = dict[str, Any]
@@ -20,12 +21,22 @@ class MessagesRendering:
     """Renders the answer to one request.
 
     n_prompt: its tokens; cached: told when the answer begins; cut: whether the context leaves less than was asked;
-    diagnostics, context_management: those fields of the answer, if it has them.
+    compacted: what the conversation was compacted to before; started, ended: further fields of the answer, those that
+    are known when it begins and those that are said at its end.
     """
 
     wire = ANTHROPIC
 
-    def __init__(self, request: MessagesRequest, n_prompt: int, cached: CachedPrompt, *, cut: bool = False) -> None:
+    def __init__(
+        self,
+        request: MessagesRequest,
+        n_prompt: int,
+        cached: CachedPrompt,
+        *,
+        cut: bool = False,
+        compacted: Compacted | None = None,
+        ended: Json,
+    ) -> None:
         self.id = anthropic.new_message_id()
         self._request = request
         self._n_prompt = n_prompt
@@ -37,8 +48,9 @@ class MessagesRendering:
         """Whether the last block is a text that may still grow."""
         self._cached: Cached | None = None
         self._stop: tuple[str, str | None] = ("end_turn", None)
-        self.diagnostics: Json = {}
-        self.context_management: Json | None = None
+        self._compacted = compacted
+        self.started: Json = {}
+        self._ended = ended
 
     def push(self, index: int, output: Output) -> list[Json]:
         """See `Rendering`."""
@@ -47,6 +59,9 @@ class MessagesRendering:
             self._cached = self._prompt.began(sum((output.cached or {}).values()))
             usage = anthropic.prompt_usage(self._n_prompt, self._cached)
             events.append(anthropic.message_start(self._message([], usage)))
+            if self._compacted is not None:
+                events += anthropic.compaction(0, self._compacted.summary)
+                self._content.append(anthropic.compaction_block(self._compacted.summary))
         if self._request.max_tokens:
             for part in self._parts(output):
                 events += self._text(part) if isinstance(part, str) else self._call(part)
@@ -58,25 +73,24 @@ class MessagesRendering:
     def whole(self, lines: Sequence[RequestLine]) -> Json:
         """See `Rendering`."""
         reason, sequence = self._stop
-        more = {"stop_reason": reason, "stop_sequence": sequence, **self._managed()}
+        more = {"stop_reason": reason, "stop_sequence": sequence, **self._ended}
         return self._message(self._content, self._usage(lines), **more)
 
     def end(self, lines: Sequence[RequestLine]) -> list[Json]:
         """See `Rendering`."""
-        return [anthropic.message_delta(*self._stop, self._usage(lines), **self._managed()), anthropic.message_stop()]
+        return [anthropic.message_delta(*self._stop, self._usage(lines), **self._ended), anthropic.message_stop()]
 
     def failed(self, error: Exception) -> list[Json]:
         """See `Rendering`."""
         return [anthropic.error_body(error)]
 
     def _message(self, content: Sequence[Json], usage: Json, **more: Any) -> Json:
-        return anthropic.message(self.id, self._request.model, content, usage, **self.diagnostics, **more)
-
-    def _managed(self) -> Json:
-        return {} if self.context_management is None else {"context_management": self.context_management}
+        return anthropic.message(self.id, self._request.model, content, usage, **self.started, **more)
 
     def _usage(self, lines: Sequence[RequestLine]) -> Json:
         usage = anthropic.usage(lines[0], self._cached or Cached())
+        if self._compacted is not None:
+            usage["iterations"] = [self._compacted.usage, anthropic.iteration("message", usage)]
         return usage if self._request.max_tokens else {**usage, "output_tokens": 0}
 
     def _parts(self, output: Output) -> list[str | ToolCall]:
