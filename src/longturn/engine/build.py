@@ -64,6 +64,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
         model.path,
         device=options.device,
         dtype=options.dtype,
+        weights=options.weights,
         threads=options.threads,
         deterministic=options.deterministic,
     )
@@ -79,6 +80,8 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
     if not options.cache:
         host_bytes = 0
     fingerprint = f"{model.fingerprint}/{runner.dtype}/{runner.device.type}/{align}"
+    if options.weights != "model":
+        fingerprint += f"/{options.weights}"
     cache, disk = _open_cache(options, slots, host_bytes, fingerprint, align, runner.shape)
     runner.allocate(slots, cache.page_size)
     runner.warm_up(slots)

@@ -15,7 +15,7 @@ from longturn.cache import Run, Runs
 from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
-from longturn.engine.runner.layers import replace_layers, same_bits
+from longturn.engine.runner.layers import Layer, replace_layers, same_bits
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
 from longturn.errors import ConfigError, ModelError
@@ -35,6 +35,8 @@ class TorchRunner:
     deterministic: every span is attended over KV gathered in one piece, so that results do not depend on where in the
     pool it lies. Raises ModelError for a model that cannot be run this way.
 
+    weights: "model", or "int4" for decode with weights of four bits (on the CPU in bfloat16).
+
     same_bits: whether in default mode a token's KV and logits are the same to the bit, however its prompt was cut,
     cached or batched (but for many requests behind a shared prompt: see GATHERED_TOKENS). Depends on the CPU, and is
     tried at loading.
@@ -46,6 +48,7 @@ class TorchRunner:
         *,
         device: str = "auto",
         dtype: str = "auto",
+        weights: str = "model",
         threads: int | None = None,
         deterministic: bool = False,
     ) -> None:
@@ -70,10 +73,16 @@ class TorchRunner:
         self.shape = self._shape(model)
         self.same_bits, self._filling = False, AS_THEY_COME
         if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            replace_layers(model)
+            replace_layers(model, int4=weights == "int4")
             _, kv_heads, dim = self._kv_dims()
             filling = find_filling(kv_heads, dim, torch.get_num_threads())
-            self.same_bits, self._filling = filling is not None and same_bits(model), filling or AS_THEY_COME
+            self.same_bits = weights == "model" and filling is not None and same_bits(model)
+            self._filling = filling or AS_THEY_COME
+        if weights == "int4" and not any(isinstance(child, Layer) for child in model.modules()):
+            raise ConfigError(
+                "weights of four bits need a CPU with bfloat16, and a model of the families Llama, Mistral or Qwen: "
+                "leave them as they are"
+            )
 
     def allocate(self, slots: int, page_size: int) -> None:
         """Make the pool. Raises ConfigError when the device has no room for it."""

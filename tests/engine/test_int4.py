@@ -1,0 +1,85 @@
+"""Weights of four bits: what they stand for, and that decode with them says what the model would say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from longturn.cache import Run, Runs
+from longturn.engine.models import resolve
+from longturn.engine.runner.contract import Span
+from longturn.engine.runner.int4 import MOST_ROWS, quantised
+from longturn.engine.runner.linear import PackedLinear
+from longturn.engine.runner.torch_runner import TorchRunner
+from longturn.errors import ConfigError
+
+pytestmark = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no bf16 in oneDNN"
+)
+
+
+@given(st.integers(0, 2**31), st.sampled_from([32, 64, 576]), st.floats(1e-6, 1e3))
+@settings(max_examples=30)
+def test_weights_are_met_to_half_a_step(seed: int, n_in: int, size: float):
+    weight = (torch.randn(48, n_in, generator=torch.Generator().manual_seed(seed)) * size).bfloat16()
+    _, meant = quantised(weight, None, "none")
+    groups, found = weight.float().view(48, -1, 32), meant.float().view(48, -1, 32)
+    step = (groups.amax(-1) - groups.amin(-1)) / 15
+    # Scales, middles and results are rounded to bfloat16 beside.
+    assert ((groups - found).abs().amax(-1) <= 0.5 * step + 2**-7 * groups.abs().amax(-1)).all()
+
+
+def test_weights_on_a_grid_of_four_bits_are_kept():
+    levels = torch.arange(16.0).repeat(16, 4)
+    weight = (levels * 0.25 - 1).bfloat16()
+    assert torch.equal(quantised(weight, None, "none")[1], weight)
+
+
+def test_weights_that_are_all_the_same_are_kept():
+    weight = torch.full((16, 32), 0.5).bfloat16()
+    assert torch.equal(quantised(weight, None, "none")[1], weight)
+    assert torch.equal(quantised(weight * 0, None, "none")[1], weight * 0)
+
+
+@pytest.mark.parametrize("operation", ["none", "swish", "add", "mul"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_few_rows_and_many_compute_the_same(operation: str, biased: bool):
+    torch.manual_seed(0)
+    plain = nn.Linear(64, 96, bias=biased).bfloat16()
+    linear = PackedLinear([plain], operation, int4=True)
+    x = torch.randn(1, MOST_ROWS + 1, 64).bfloat16()
+    other = torch.randn(1, MOST_ROWS + 1, 96).bfloat16() if operation in ("add", "mul") else None
+    with torch.inference_mode():
+        many = linear(x, other)
+        few = linear(x[:, :MOST_ROWS], None if other is None else other[:, :MOST_ROWS].clone())
+    torch.testing.assert_close(few, many[:, :MOST_ROWS], atol=0.03, rtol=0.03)
+
+
+def test_the_demo_model_says_the_same():
+    folder = resolve("demo").path
+    logits = {}
+    for weights in ("model", "int4"):
+        runner = TorchRunner(folder, device="cpu", dtype="bfloat16", weights=weights)
+        runner.allocate(256, 16)
+        tokens = np.arange(1000, 1100, dtype=np.int32)
+        runs = Runs([Run(0, 120)])
+        runner.execute([Span(tokens, 0, runs.slice(0, 100), True, prompt=True)])
+        logits[weights] = runner.execute([Span(tokens[:1], 100, runs.slice(0, 101), True, prompt=False)])[0].float()
+        assert not (weights == "int4" and runner.same_bits)
+    close = nn.functional.cosine_similarity(logits["model"], logits["int4"], dim=0)
+    assert close > 0.99
+    assert not torch.equal(logits["model"], logits["int4"])
+
+
+def test_it_is_refused_where_it_would_do_nothing(tiny: Callable[[str], Path]):
+    with pytest.raises(ConfigError, match="four bits"):
+        TorchRunner(tiny("llama"), device="cpu", dtype="float32", weights="int4")
+    with pytest.raises(ConfigError, match="four bits"):
+        TorchRunner(tiny("gemma2"), device="cpu", dtype="bfloat16", weights="int4")
