@@ -79,11 +79,12 @@ def _as_blocks(content: object) -> object:
 def _known(block: object) -> object:
     if not isinstance(block, dict):
         return block
-    kind = block.get("type")
-    source = block.get("source")
+    kind, source = block.get("type"), block.get("source")
+    if not isinstance(kind, str):
+        raise ValueError('each block needs a type, such as "text"')
     if kind == "document" and not (isinstance(source, dict) and source.get("type") in ("text", "content")):
         raise ValueError("documents are read as plain text only: send source.type text, or the text itself")
-    if isinstance(kind, str) and kind not in _KNOWN:
+    if kind not in _KNOWN:
         raise ValueError(REFUSED.get(kind, f"blocks of type {kind!r} are not supported by this server"))
     return block
 

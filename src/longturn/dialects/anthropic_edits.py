@@ -76,8 +76,7 @@ class Compact(Wire):
 
 
 def _known(edit: object) -> object:
-    kind = edit.get("type") if isinstance(edit, dict) else None
-    if isinstance(kind, str) and kind not in _KINDS:
+    if isinstance(edit, dict) and (kind := edit.get("type")) not in _KINDS:
         raise ValueError(f"edits of type {kind!r} are not supported: use one of {', '.join(_KINDS)}")
     return edit
 
