@@ -5,8 +5,8 @@
     python docs/build.py --demo     first run `longturn demo` (a minute) and keep what it prints in docs/demo.txt
 
 A block lies between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is `help`, `help COMMAND`, `run ARGUMENTS`
-(what `longturn ARGUMENTS` prints, in a folder that all blocks share), `demo` (from docs/demo.txt) or `bench` (from
-docs/figures.json, see `bench` below).
+(what `longturn ARGUMENTS` prints, in a folder that all blocks share), `demo` (from docs/demo.txt), `bench` (from
+docs/figures.json, see `bench` below) or `mechanisms` (of `longturn explain`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def block(name: str) -> str:
             return fenced(TRANSCRIPT.read_text())
         case ["bench"]:
             return bench()
-    raise SystemExit(f"no block is called {name!r}: use help, help COMMAND, run ARGUMENTS, demo or bench")
+        case ["mechanisms"]:
+            return mechanisms()
+    raise SystemExit(f"no block is called {name!r}: use help, help COMMAND, run ARGUMENTS, demo, bench or mechanisms")
 
 
 def bench() -> str:
@@ -60,6 +62,15 @@ def bench() -> str:
         lines = [row(columns), row(["---", *["---:"] * (len(columns) - 1)]), *map(row, table["rows"])]
         parts.append("\n".join([f"**{table['title']}**", "", *lines]))
     return "\n\n".join(parts)
+
+
+def mechanisms() -> str:
+    """What `longturn explain` can name, and what mends it."""
+    from longturn.explain.table import FIXES
+
+    return "\n".join(
+        [row(["mechanism", "to mend it"]), row(["---", "---"]), *(row([f"`{m}`", f]) for m, f in FIXES.items())]
+    )
 
 
 def row(cells: list[object]) -> str:

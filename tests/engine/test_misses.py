@@ -165,7 +165,7 @@ def test_evicted_by_whom_and_when() -> None:
     assert miss.at + miss.tokens == 200
     assert one.lines[-1].use.cached_total == miss.at
     assert one.lines[-1].miss == (
-        f"evicted: {miss.tokens} tokens from token {miss.at} on left device 8.0 s ago by request r3"
+        f"evicted: {miss.tokens} tokens from token {miss.at} on left device 8.0 s ago to make room for request r3"
     )
 
 
@@ -179,7 +179,7 @@ def test_evicted_in_the_same_step() -> None:
     line = next(line for line in one.lines if line.request_id == small.id)
     assert line.miss is not None
     assert line.miss.startswith("evicted: ")
-    assert line.miss.endswith(f"by request {big.id}")
+    assert line.miss.endswith(f"to make room for request {big.id}")
 
 
 def test_evicted_from_host_memory() -> None:

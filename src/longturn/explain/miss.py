@@ -84,7 +84,7 @@ class Miss:
                     f"{lost} were computed before, and not kept" if self.tokens else "nothing like it has been stored"
                 )
         when = "" if self.ago is None else f" {self.ago:,.1f} s ago"
-        whom = f" by request {self.by}" if self.by else ""
+        whom = f" to make room for request {self.by}" if self.by else ""
         how = " after their protection had ended" if self.cause == "expired" else " by hand" * (self.cause == "cleared")
         return f"{lost} left {self.tier}{when}{whom}{how}"
 
