@@ -24,7 +24,7 @@ PREFIXES = {
 }
 """Kind of item -> how its id begins."""
 TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text")
-SUMMARY = "What came before in this conversation, in short:\n\n{summary}"
+SUMMARY = "This is what came before in this conversation, in short. Go on from here.\n\n{summary}"
 
 
 def _text(content: object) -> object:
@@ -112,10 +112,19 @@ Item = Annotated[
 ]
 
 
+def compactable(items: Sequence[Any]) -> bool:
+    """Whether anything is shown to the model that a compaction would put out of sight."""
+    return any(not isinstance(item, Reasoning | Compaction) and not _said(item) for item in items[_newest(items) :])
+
+
 def messages(items: Sequence[Any]) -> list[Json]:
-    """The items for `apply_chat_template`: an answer's text and the calls that follow it are one message."""
+    """The items for `apply_chat_template`: an answer's text and the calls that follow it are one message.
+
+    Of what comes before the latest compaction only what was said to the model is shown.
+    """
+    newest = _newest(items)
     found: list[Json] = []
-    for item in items:
+    for item in [*filter(_said, items[:newest]), *items[newest:]]:
         last = found[-1] if found else {}
         if isinstance(item, Message):
             found.append({"role": "system" if item.role == "developer" else item.role, "content": item.content})
@@ -131,6 +140,15 @@ def messages(items: Sequence[Any]) -> list[Json]:
             else:
                 found.append({"role": "assistant", "content": "", "tool_calls": [call]})
     return found
+
+
+def _newest(items: Sequence[Any]) -> int:
+    """Where the latest compaction is, 0 if there is none."""
+    return max((at for at, item in enumerate(items) if isinstance(item, Compaction)), default=0)
+
+
+def _said(item: Any) -> bool:
+    return isinstance(item, Message) and item.role != "assistant"
 
 
 def listed(given: str | Sequence[Json]) -> list[Json]:

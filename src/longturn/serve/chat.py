@@ -52,7 +52,7 @@ def _prepare(front: Front, cache: OpenAICache, salt: str, body: bytes) -> Call:
     front.check_model(request.model)
     model, tokenizer = front.service.model, front.service.tokenizer
     measured = measure(front, "openai-chat", given, request, lambda body: openai.parse_chat(body).talk(), "messages")
-    tokens, plan = measured.tokens, measured.plan(cache, request, f"{salt}/{request.cache_salt}")
+    tokens, plan = measured.tokens, measured.plan(cache, request, salt)
     sampling = request.sampling()
     sampling["max_tokens"] = chat_length(sampling.get("max_tokens"), len(tokens), model.context)
     sampling["grammar"] = request.grammar_for(call_form(tokenizer))

@@ -15,7 +15,8 @@ from longturn.serve.caching.openai import CacheOf, OpenAICache
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.respond import Call, respond
-from longturn.serve.responses_prompt import Prompted, prompted, sampled
+from longturn.serve.responses_compaction import Summary, asking, compacted, due, summarised
+from longturn.serve.responses_prompt import Prompted, prompted, sampled, with_item
 from longturn.serve.responses_rendering import ResponsesRendering
 from longturn.serve.stored import StoredOf, StoredResponses
 
@@ -28,17 +29,32 @@ LONGEST_PAGE = 100
 
 @router.post("/v1/responses")
 async def create_response(http: Request, front: FrontOf, stored: StoredOf, cache: CacheOf, salt: SaltOf) -> Response:
-    """Answer a conversation, of which earlier answers may be stored here."""
+    """Answer a conversation, of which earlier answers may be stored here, and which may be compacted first."""
     body = await read_body(http, front.body_limit)
-    call = await off_the_loop(len(body), _prepare, front, stored, cache, salt, body)
-    return await respond(http, front, call, salt)
+    prompt = await off_the_loop(len(body), _read, front, stored, salt, body)
+    summary = None
+    if due(prompt):
+        asked = await off_the_loop(
+            len(body), asking, front, stored, salt, {**prompt.body, "previous_response_id": None}
+        )
+        summary = await summarised(http, front, cache, asked, salt)
+        prompt = await off_the_loop(len(body), with_item, front, prompt, summary.item)
+    return await respond(http, front, _call(front, stored, cache, salt, prompt, summary), salt)
+
+
+@router.post("/v1/responses/compact")
+async def compact(http: Request, front: FrontOf, stored: StoredOf, cache: CacheOf, salt: SaltOf) -> Response:
+    """Compact a conversation into what the user has said and a summary of the rest."""
+    body = await read_body(http, front.body_limit)
+    asked = await off_the_loop(len(body), lambda: asking(front, stored, salt, object_of(body)))
+    return JsonResponse(compacted(asked, await summarised(http, front, cache, asked, salt)))
 
 
 @router.post("/v1/responses/input_tokens")
 async def count_input_tokens(http: Request, front: FrontOf, stored: StoredOf, salt: SaltOf) -> Response:
     """How many tokens a request has; `model` may be left out."""
     body = await read_body(http, front.body_limit)
-    counted = await off_the_loop(len(body), _read, front, stored, salt, body)
+    counted = await off_the_loop(len(body), _read, front, stored, salt, body, front.service.model.name)
     return JsonResponse(responses.input_tokens(len(counted.tokens)))
 
 
@@ -80,18 +96,21 @@ async def list_input_items(
     return JsonResponse(responses.items(items[start : start + limit], has_more=start + limit < len(items)))
 
 
-def _read(front: Front, stored: StoredResponses, owner: str, body: bytes) -> Prompted:
-    sent = {"model": front.service.model.name, **object_of(body)}
-    return prompted(front, stored, owner, sent)
+def _read(front: Front, stored: StoredResponses, owner: str, body: bytes, model: str | None = None) -> Prompted:
+    """The prompt of a request. model: of one that names none."""
+    given = object_of(body)
+    return prompted(front, stored, owner, given if model is None else {"model": model, **given})
 
 
-def _prepare(front: Front, stored: StoredResponses, cache: OpenAICache, owner: str, body: bytes) -> Call:
-    prompt = prompted(front, stored, owner, object_of(body))
+def _call(
+    front: Front, stored: StoredResponses, cache: OpenAICache, owner: str, prompt: Prompted, summary: Summary | None
+) -> Call:
     request = prompt.request
-    plan = prompt.measured.plan(cache, request, f"{owner}/{request.cache_salt}")
+    plan = prompt.measured.plan(cache, request, owner)
+    first = () if summary is None else (summary.item,)
     return Call(
         [(prompt.tokens, sampled(front, prompt))],
-        ResponsesRendering(prompt, cache, plan, front.service.tokenizer, stored, owner),
+        ResponsesRendering(prompt, cache, plan, front.service.tokenizer, stored, owner, first),
         stream=bool(request.stream),
         session=request.session,
         salt=request.cache_salt,

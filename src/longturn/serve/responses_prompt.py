@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from longturn.cache import Tokens
@@ -59,6 +59,13 @@ def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[st
         if request.truncation != "auto":
             raise
         return _truncated(front, body, own)
+
+
+def with_item(front: Front, prompt: Prompted, item: Json) -> Prompted:
+    """The same conversation with one more item at its end, which the answer begins with."""
+    body = {**prompt.body, "input": [*prompt.body["input"], item]}
+    request = responses.parse(body)
+    return replace(prompt, request=request, body=body, measured=_measured(front, body, request))
 
 
 def sampled(front: Front, prompt: Prompted) -> SamplingParams:

@@ -41,10 +41,12 @@ class ResponsesRendering:
         tokenizer: PreTrainedTokenizerBase,
         stored: StoredResponses,
         owner: str,
+        first: Sequence[Json] = (),
     ) -> None:
+        """first: items that the answer begins with, which are there already."""
         self.id = f"resp_{uuid.uuid4().hex}"
         self._prompt, self._tokenizer, self._stored, self._owner = prompt, tokenizer, stored, owner
-        self._cache, self._plan = cache, plan
+        self._cache, self._plan, self._first = cache, plan, first
         self._created = int(time.time())
         self._parser = ToolCallParser() if prompt.request.uses_tools else None
         self._output = responses.Output()
@@ -54,8 +56,7 @@ class ResponsesRendering:
     def push(self, index: int, output: Output) -> list[Json]:
         """See `Rendering`."""
         self._plan.see(index, output)
-        events = [] if self._started else self._output.started(self._response("in_progress"))
-        self._started = True
+        events = [] if self._started else self._start()
         if self._prompt.prewarms:
             return events
         logprobs = openai.chat_logprobs(token_logprobs(self._tokenizer, output.samples))["content"]
@@ -70,7 +71,7 @@ class ResponsesRendering:
             events += self._output.text("", logprobs)
         if output.finish_reason is not None:
             self._cut = output.finish_reason == "length"
-            if not self._output.items and not self._output.is_open:
+            if len(self._output.items) == len(self._first) and not self._output.is_open:
                 events += self._output.text("")
             events += self._output.closed("incomplete" if self._cut else "completed")
         return events
@@ -98,8 +99,15 @@ class ResponsesRendering:
 
     def failed(self, error: Exception) -> list[Json]:
         """See `Rendering`."""
-        begun = [] if self._started else self._output.started(self._response("in_progress"))
+        begun = [] if self._started else self._start()
         return [*begun, *self._output.failed(self._response("failed"), error)]
+
+    def _start(self) -> list[Json]:
+        self._started = True
+        events = self._output.started(self._response("in_progress"))
+        for item in self._first:
+            events += self._output.item(item)
+        return events
 
     def _response(self, status: str) -> Json:
         request = self._prompt.request

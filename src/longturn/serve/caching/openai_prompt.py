@@ -8,7 +8,9 @@ from typing import Any
 
 from longturn.cache import Tokens
 from longturn.dialects import segments
+from longturn.dialects.openai import ChatRequest
 from longturn.dialects.openai_caching import Caching
+from longturn.dialects.responses import ResponsesRequest
 from longturn.dialects.segments import Prompt
 from longturn.dialects.talk import Talk
 from longturn.serve.caching.boundaries import measured
@@ -25,9 +27,9 @@ class Measured:
     prompt: Prompt
     ends: Mapping[Boundary, int] = field(default_factory=dict)
 
-    def plan(self, cache: OpenAICache, request: Caching, scope: str) -> Plan:
-        """What becomes of it in the provider's cache. scope: whose request it is."""
-        retention = request.prompt_cache_retention
+    def plan(self, cache: OpenAICache, request: ChatRequest | ResponsesRequest, salt: str) -> Plan:
+        """What becomes of it in the provider's cache. salt: the client's."""
+        scope, retention = f"{salt}/{request.cache_salt}", request.prompt_cache_retention
         return cache.plan(self.prompt, self.tokens, self.ends, scope=scope, retention=retention)
 
 
