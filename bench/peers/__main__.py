@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -51,6 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     measured = floors.measure(places.model)
     say(f"  {measured.flops / 1e9:,.0f} GFLOP/s in bf16 products, {measured.bandwidth / 1e9:.1f} GB/s read")
     run = Run(places, ready, chosen, args.repeats, args.seed, began + args.minutes * 60, say)
+    # Whoever ends this run ends its servers: SIGTERM is taken like ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         asyncio.run(run.all())
     except KeyboardInterrupt:
