@@ -162,7 +162,8 @@ def test_a_life_is_a_time_or_an_end(life: dict, until: datetime | None):
         ({"contents": [{"parts": [{"fileData": {"fileUri": "x"}}]}]}, "fileData"),
         ({"contents": [{"parts": [{"text": "a", "functionCall": {"name": "f"}}]}]}, "only one of them"),
         ({"contents": [{"role": "robot", "parts": [{"text": "a"}]}]}, "role"),
-        ({"contents": [{"parts": [{"text": "secret words", "thought": True}]}]}, "contents is missing"),
+        ({"contents": []}, "contents is missing"),
+        ({"contents": [{"parts": [{"text": 5, "thoughtSignature": "secret"}]}]}, "contents[0].parts[0].text"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_by_name(more: dict, said: str):

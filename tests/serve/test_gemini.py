@@ -194,6 +194,7 @@ def test_json_is_given_where_a_schema_asks_for_it(google: genai.Client):
             "INVALID_ARGUMENT",
             "inlineData",
         ),
+        ({"contents": [{"parts": [{"text": "x", "thought": True}]}]}, 400, "INVALID_ARGUMENT", "nothing to answer"),
         ({"contents": "hello"}, 400, "INVALID_ARGUMENT", "contents"),
         (
             {"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"temperature": 9}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -153,8 +153,3 @@ def _last(found: list[Json], role: str) -> Json:
     if not found or found[-1]["role"] != role:
         found.append({"role": role, "content": ""})
     return found[-1]
-
-
-def said(contents: Iterable[Content]) -> bool:
-    """Whether there is anything to answer."""
-    return any(part for content in contents for part in content.parts or () if not part.thought)

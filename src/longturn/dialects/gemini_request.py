@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from longturn.dialects import grammar
-from longturn.dialects.gemini_content import Content, Contents, Google, Part, messages, said
+from longturn.dialects.gemini_content import Content, Contents, Google, Part, messages
 from longturn.dialects.gemini_schema import json_schema
 from longturn.dialects.gemini_tools import FunctionDeclaration, Tool, ToolConfig
 from longturn.dialects.grammar import CallForm, Grammar
@@ -173,7 +173,7 @@ class GenerateRequest(Prompted):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> GenerateRequest:
-        if not said(self.contents):
+        if not self.contents:
             raise RequestError("contents is missing: send at least one text to answer.", param="contents")
         if self.cached_content and (self.system_instruction or self.tools or self.tool_config):
             raise RequestError(
@@ -271,7 +271,7 @@ class CachedContentRequest(Prompted, CacheLife):
 
     @model_validator(mode="after")
     def _has_something(self) -> CachedContentRequest:
-        if not (said(self.contents) or self.system_instruction or self.functions):
+        if not (self.contents or self.system_instruction or self.functions):
             message = "contents is missing: there is nothing to cache in this request."
             raise RequestError(message, param="contents")
         return self

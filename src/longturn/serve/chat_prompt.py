@@ -43,6 +43,8 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, talk: Talk) -> str:
     if tokenizer.chat_template is None:
         raise RequestError("This model has no chat template: use /v1/completions.", param="model")
     messages, tools, options = talk.messages, talk.tools, talk.options
+    if not messages:
+        raise RequestError("There is nothing to answer: send at least one message with a text.", param="messages")
     if taken := sorted(options.keys() & inspect.signature(tokenizer.apply_chat_template).parameters.keys()):
         raise RequestError(f"{taken[0]} cannot be set: it is the server's own.", param="chat_template_kwargs")
     if not _knows_tools(tokenizer.get_chat_template(tools=tools)):
