@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from longturn.serve.keys import Keys
 from tests.serve.conftest import tiny_options
 
 
+SEEDS = itertools.count()
+
+
 @pytest.fixture(scope="module")
 def own(tiny_folder: Path) -> Iterator[httpx.Client]:
     """A server with a small device and nothing below it."""
@@ -30,7 +34,7 @@ def own(tiny_folder: Path) -> Iterator[httpx.Client]:
 
 def words(n: int) -> str:
     """Text of `n` characters, unlike any other."""
-    return "".join(random.choices("abcdefgh ", k=n))
+    return "".join(random.Random(next(SEEDS)).choices("abcdefgh ", k=n))
 
 
 def asked(http: httpx.Client, *turns: str, **more: Any) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def test_the_life_of_a_prefix(own: httpx.Client) -> None:
     assert changed["miss"].startswith(f"diverged: an earlier prompt goes on differently from token {at} on, for ")
 
 
-def test_every_wire_and_stream_carries_it(own: httpx.Client) -> None:
+def test_every_wire_carries_it(own: httpx.Client) -> None:
     text = {"max_tokens": 2}
     calls: list[tuple[str, dict[str, Any]]] = [
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": words(300)}], **text}),
@@ -84,10 +88,18 @@ def test_every_wire_and_stream_carries_it(own: httpx.Client) -> None:
         answer = reply.json()
         usage = answer.get("usage") or answer["usageMetadata"]
         assert usage["longturn"]["miss"].partition(":")[0] in ("never_stored", "diverged", "salted_apart"), path
-    streamed = {"stream": True, "stream_options": {"include_usage": True}}
-    with own.stream("POST", "/v1/chat/completions", json={"model": "tiny", **calls[0][1], **streamed}) as reply:
-        chunks = [json.loads(line[6:]) for line in reply.iter_lines() if line.startswith("data: {")]
-    assert chunks[-1]["usage"]["longturn"]["miss"] is None
+
+
+def test_a_stream_carries_it_too(own: httpx.Client) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": words(300)}], "max_tokens": 2}
+    causes = []
+    for _ in range(2):
+        streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        with own.stream("POST", "/v1/chat/completions", json=streamed) as reply:
+            chunks = [json.loads(line[6:]) for line in reply.iter_lines() if line.startswith("data: {")]
+        causes.append(chunks[-1]["usage"]["longturn"]["miss"])
+    assert causes[0] is not None
+    assert causes[1] is None
 
 
 def test_other_clients_prompts_stay_unknown(tiny_folder: Path) -> None:
