@@ -17,7 +17,6 @@ from longturn.serve import create_app, in_background
 from longturn.serve.keys import Keys
 from tests.serve.conftest import tiny_options
 
-
 SEEDS = itertools.count()
 
 
