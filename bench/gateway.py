@@ -1,6 +1,6 @@
 """What the gateway adds to a request, and a thousand streams at once through it.
 
-    .venv/bin/python bench/gateway.py --json bench/results/gateway.json
+    .venv/bin/python bench/gateway.py --json bench/results/gateway.json --docs
 
 An upstream of bare sockets in a process of its own streams numbered events that carry the time at which they were sent;
 the client here checks every byte. Latencies are measured directly and through the gateway, in turn. Takes about a
@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import json
 import os
-import platform
 import re
 import statistics
 import subprocess
@@ -39,6 +38,8 @@ DONE = "data: [DONE]\n\n"
 STAMP = re.compile(rb'"content":"(\d+) ([\d.]+)"')
 BODY_BYTES = 20_000
 TIMEOUT = 120.0
+PAGE = Path(__file__).parent.parent / "docs" / "gateway.md"
+BLOCK = re.compile(r"(<!-- measured: bench/gateway.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 async def _upstream() -> None:
@@ -48,6 +49,9 @@ async def _upstream() -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                if not head.startswith("POST"):
+                    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                    continue
                 await reader.readexactly(int(re.search(r"(?i)content-length: (\d+)", head)[1]))
                 name, events, gap = re.search(r"\?(\w+),(\d+),([\d.]+)", head).groups()
                 writer.write(HEAD)
@@ -181,6 +185,7 @@ def _peaks(pid: int) -> Iterator[int]:
 
 async def measure(streams: int, events: int, gap: float, rounds: int) -> dict[str, Any]:
     """Everything."""
+    load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         ledger = f"sqlite:///{folder}/bench.db"
         me = [sys.executable, __file__, "upstream"]
@@ -200,7 +205,7 @@ async def measure(streams: int, events: int, gap: float, rounds: int) -> dict[st
         return {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "cpus": os.cpu_count(),
-            "processor": platform.processor() or platform.machine(),
+            "load_before": load_before,
             "latency": latency,
             "load": load,
             "memory_mib": {"idle": [n >> 20 for n in idle], "peak": [n >> 20 for n in peaks]},
@@ -208,6 +213,30 @@ async def measure(streams: int, events: int, gap: float, rounds: int) -> dict[st
             "lines_expected": rounds + streams,
             "lines_with_usage": len(counted),
         }
+
+
+def write_docs(result: dict[str, Any]) -> None:
+    """The figures as a table in docs/gateway.md."""
+    latency, load, memory = result["latency"], result["load"], result["memory_mib"]
+    rows = [
+        ("a request's first event later by, median", f"{latency['first_event_added_ms']:.2f} ms"),
+        ("each further event later by, median", f"{latency['event_added_ms']:.2f} ms"),
+        (f"{load['streams']:,} streams at once: events, lost or out of place", f"{load['events']:,}, {load['failed']}"),
+        (
+            "an event's way through at that load, median and p99",
+            f"{load['event_ms_p50']} and {load['event_ms_p99']} ms",
+        ),
+        ("memory of proxy and accountant, at rest", " and ".join(f"{n} MiB" for n in memory["idle"])),
+        ("the same at that load, at most", " and ".join(f"{n} MiB" for n in memory["peak"])),
+        ("requests, and lines in the ledger", f"{result['lines_expected']:,}, {result['lines']:,}"),
+    ]
+    note = (
+        f"Measured on {result['date'][:10]} by `bench/gateway.py`: {result['cpus']} cores shared by client, upstream, "
+        f"gateway and others (load {result['load_before']:.1f} before)."
+    )
+    table = "\n".join(["|  |  |", "| --- | ---: |", *(f"| {name} | {value} |" for name, value in rows)])
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(BLOCK.sub(lambda match: f"{match[1]}{note}\n\n{table}\n{match[2]}", text), encoding="utf-8")
 
 
 def main() -> int:
@@ -218,6 +247,7 @@ def main() -> int:
     parser.add_argument("--gap", type=float, default=0.25, help="seconds between two events of a stream")
     parser.add_argument("--rounds", type=int, default=300, help="requests for the latency, each way")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", action="store_true", help="write the figures into docs/gateway.md")
     given = parser.parse_args()
     allow_many_connections()
     if given.what == "upstream":
@@ -229,6 +259,8 @@ def main() -> int:
     print(text)
     if given.json:
         given.json.write_text(text + "\n", encoding="utf-8")
+    if given.docs:
+        write_docs(result)
     whole = result["lines"] == result["lines_with_usage"] == result["lines_expected"]
     return int(bool(result["load"]["failed"]) or not whole)
 

@@ -105,6 +105,7 @@ async def test_a_gateway_that_is_killed_has_written_what_was_over(tmp_path: Path
     async with upstream(answers) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
         for number in range(20):
             await raw(proxy.port, post("/v1/chat/completions", body(str(number), "Hi.")))
+        await asyncio.sleep(0.1)  # the latest are told together, a moment later
         process.kill()
         await process.wait()
         # The accountant reads what is left in the pipe, writes it and ends.

@@ -19,11 +19,12 @@ from typing import BinaryIO
 
 from longturn.errors import LedgerError
 from longturn.gateway import counters, frames
-from longturn.gateway.account import Bookkeeper, Told, provider_of
+from longturn.gateway.account import Bookkeeper, Told
 from longturn.gateway.answer import Answer, AnswerReader
 from longturn.gateway.decoding import CannotDecode, decoder
 from longturn.gateway.entries import Entries, Entry
 from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Ready, Sent
+from longturn.gateway.routes import PUBLIC
 from longturn.ledger import RequestLine
 from longturn.ledger.book import Book
 
@@ -74,29 +75,31 @@ class Accountant:
         match frame:
             case Asked():
                 self._open[frame.id] = Open(frame)
+            case Sent() | Answered() | Got() | Ended():
+                # Not there: what began before another accountant had to be started.
+                if (exchange := self._open.get(frame.id)) is not None:
+                    self._follow(exchange, frame)
+        if len(self._done) >= BATCH:
+            self.write()
+
+    def _follow(self, exchange: Open, frame: Sent | Answered | Got | Ended) -> None:
+        match frame:
             case Sent():
-                body = self._open[frame.id].body
-                if len(body) <= LONGEST_BODY:
-                    body += frame.data
+                if len(exchange.body) <= LONGEST_BODY:
+                    exchange.body += frame.data
             case Answered():
-                exchange = self._open[frame.id]
                 exchange.answered = frame
                 exchange.reader = AnswerReader(exchange.asked.dialect, frame.kind, frame.encoding)
             case Got():
-                reader = self._open[frame.id].reader
-                assert reader is not None
-                reader.feed(frame.data)
-            case Ended() if frame.id in self._open:
-                told = self._open.pop(frame.id).told(frame)
+                if exchange.reader is not None:
+                    exchange.reader.feed(frame.data)
+            case Ended():
+                del self._open[frame.id]
                 try:
-                    self._done.append(self._bookkeeper.account(told))
+                    self._done.append(self._bookkeeper.account(exchange.told(frame)))
                 except Exception:
                     # One request that cannot be accounted for must not cost the others their lines.
                     log.exception("a request is not in the ledger (a bug: please report it)")
-            case _:
-                pass
-        if len(self._done) >= BATCH:
-            self.write()
 
     def write(self) -> None:
         """Put what is done into the book. A book that fails costs its lines; the log says so until it works again."""
@@ -135,7 +138,7 @@ def main() -> None:
     with Book(given.ledger) as book, Entries(given.ledger) as entries:
         accountant = Accountant(Bookkeeper(given.prices, given.content), book, entries, charges)
         for url in given.engine:
-            if provider_of(url) is None and (counted := counters.read(url)) is not None:
+            if url not in PUBLIC.values() and (counted := counters.read(url)) is not None:
                 entries.count(counted)
         charges.write(frames.packed(Ready()))
         charges.flush()

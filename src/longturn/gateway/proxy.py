@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 30.0
 LONGEST_HEADER = 64 << 10
+SMALL = 256 << 10
 ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """What the HTTP client would add to a request that has none of its own."""
 OWN_ANSWER = ("Content-Type", "Date", "Server")
@@ -92,7 +93,7 @@ class Proxy:
     async def _forward(self, request: web.Request, route: Route, exchange: Exchange | None) -> web.StreamResponse:
         assert self._client is not None
         headers = passed(request.raw_headers, drop=("host", "expect"))
-        body = _body(request, exchange) if request.body_exists else None
+        body = await _body(request, exchange)
         try:
             answer = await self._client.request(
                 request.method,
@@ -118,7 +119,19 @@ GIVEN = web.ResponseKey("given", frozenset)
 """Names of the headers that an upstream has sent."""
 
 
-async def _body(request: web.Request, exchange: Exchange | None) -> AsyncGenerator[bytes]:
+async def _body(request: web.Request, exchange: Exchange | None) -> bytes | AsyncGenerator[bytes] | None:
+    """The request's body: whole where it is small, so that it travels in one piece with its head; else as it comes."""
+    if not request.body_exists:
+        return None
+    if not 0 < (request.content_length or 0) <= SMALL:
+        return _pieces(request, exchange)
+    body = await request.read()
+    if exchange is not None:
+        exchange.sent(body)
+    return body
+
+
+async def _pieces(request: web.Request, exchange: Exchange | None) -> AsyncGenerator[bytes]:
     async for piece in request.content.iter_any():
         if exchange is not None:
             exchange.sent(piece)

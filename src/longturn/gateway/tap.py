@@ -22,6 +22,8 @@ BACKLOG = 64 << 20
 """Bytes that may wait for the accountant; what comes above that is passed on, but not read along."""
 PIPE = 1 << 20
 """Bytes that the pipe itself holds, where the system allows it."""
+WAIT_SECONDS = 0.02
+"""For how long frames are collected before they are told."""
 RESTART_SECONDS = 1.0
 PIECE = 16 << 10
 """Bytes of an answer that are collected before they are told."""
@@ -39,6 +41,7 @@ class Tap:
         self._process: asyncio.subprocess.Process | None = None
         self._listener: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
+        self._waiting = bytearray()
         self._closing = False
 
     async def __aenter__(self) -> Self:
@@ -52,6 +55,7 @@ class Tap:
         assert self._listener is not None
         if self._process is not None:
             assert self._process.stdin is not None
+            self._flush()
             self._process.stdin.close()
             await self._process.wait()
         else:
@@ -67,13 +71,23 @@ class Tap:
         exchange.tell(Asked(exchange.id, time.time(), dialect, upstream, path, key, session, encoding))
         return exchange
 
-    def tell(self, frame: frames.Frame) -> bool:
-        """Have `frame` told; False where the accountant is too far behind."""
+    def tell(self, frame: frames.Frame, *, always: bool = False) -> bool:
+        """Have `frame` told soon; False where the accountant is too far behind, unless it is told `always`."""
         pipe = self._process.stdin if self._process is not None else None
-        if pipe is None or pipe.is_closing() or pipe.transport.get_write_buffer_size() > BACKLOG:
+        if pipe is None or pipe.is_closing():
             return False
-        pipe.write(frames.packed(frame))
+        if pipe.transport.get_write_buffer_size() + len(self._waiting) > BACKLOG and not always:
+            return False
+        if not self._waiting:
+            # Not at once: an accountant that wakes up takes the processor from the request that woke it.
+            asyncio.get_running_loop().call_later(WAIT_SECONDS, self._flush)
+        self._waiting += frames.packed(frame)
         return True
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, bytearray()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(waiting)
 
     async def _started(self) -> asyncio.subprocess.Process:
         """An accountant that follows. Raises LedgerError where it ends instead; its log says why."""
@@ -99,6 +113,7 @@ class Tap:
                 return
             log.error("the accountant has ended (%s): starting another; what it was told is not counted", code)
             self._process = None
+            self._waiting.clear()
             while self._process is None:
                 await asyncio.sleep(RESTART_SECONDS)
                 with contextlib.suppress(LedgerError):
@@ -174,7 +189,8 @@ class Exchange:
                 sent_bytes=self._sent,
                 got_bytes=self._got,
                 lost=self._lost,
-            )
+            ),
+            always=True,
         )
 
     def _flush(self) -> None:
