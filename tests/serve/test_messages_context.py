@@ -262,6 +262,29 @@ def test_compaction_on_demand(client: Anthropic):
         client.beta.messages.create(**asked, context_management={"edits": []})
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_ends_the_summary(stream: bool):
+    fake = FakeService(["never ", "ending"], reason=None)
+    body = {"model": "tiny", "max_tokens": 4, "messages": long_talk(), "stream": stream}
+    with in_background(create_app(fake), fake) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/messages", json={**body, "context_management": compacting()}, timeout=0.5)
+        for _ in range(100):
+            if fake.cancelled:
+                break
+            time.sleep(0.02)
+    assert fake.cancelled == [fake.requests[0].id]
+
+
+def test_a_summary_that_fails_is_the_clients_error():
+    fake = FakeService(["x"], "error", RuntimeError("secret"))
+    body = {"model": "tiny", "max_tokens": 4, "messages": long_talk(), "stream": True}
+    with in_background(create_app(fake), fake) as url:
+        answer = httpx.post(f"{url}/v1/messages", json={**body, "context_management": compacting()})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "api_error")
+    assert "secret" not in answer.text
+
+
 # -- diagnostics ------------------------------------------------------------------------------------------------------
 
 

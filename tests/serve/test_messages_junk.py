@@ -56,7 +56,7 @@ BODY: dict[str, Any] = {
     ],
 }
 MISSING = object()
-JUNK = [MISSING, None, -1, 3.5, True, "", "x", [], {}, [None], [{}], {"type": "text"}, 10**30]
+JUNK = [MISSING, None, -1, "x", [{}]]
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -33,7 +33,7 @@ Json = dict[str, Any]
 Parse = Callable[[Json], MessagesRequest]
 
 SUMMARY_TOKENS = 4096
-"""The longest summary."""
+"""The longest summary; of a small context it may take an eighth."""
 INSTRUCTIONS = (
     "The conversation is about to be replaced by a summary, after which you go on without its messages. Write that "
     "summary now. State what the user wants and every constraint they gave; what has been done and found, with names, "
@@ -97,7 +97,8 @@ async def compact(
     body = {**ready.body, "messages": [*ready.body["messages"], ask]}
     asked = await off_the_loop(len(ready.tokens), prepare, front, body, parse)
     n = len(asked.tokens)
-    length = min(SUMMARY_TOKENS, chat_length(None, n, front.service.model.context))
+    context = front.service.model.context
+    length = chat_length(min(SUMMARY_TOKENS, context // 8), n, context)
     params = SamplingParams(max_tokens=length, **{**asked.request.sampling(), "stop": ()})
     cached = CachedPrompt(asked.prompt, asked.tokens, asked.ends, entries, salt)
     answers = Answers(front.service, front.metrics.inter_token.observe)
