@@ -10,10 +10,12 @@ from longturn.serve import (
     cached_contents,
     chat,
     completions,
+    conversations,
     errors,
     gemini,
     messages,
     models,
+    openapi,
     responses,
     status,
     tokenizing,
@@ -37,8 +39,8 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
 
     keys: who may ask (default: everybody); body_limit: bytes of the largest request.
     """
-    # No pages of documentation: they would describe bodies that our dialects parse as plain bytes.
-    app = FastAPI(title="Longturn", openapi_url=None)
+    # No pages of documentation: they load scripts from elsewhere.
+    app = FastAPI(title="Longturn", docs_url=None, redoc_url=None)
     app.state.front = Front(
         service, Encoding(service.tokenizer, service.model), keys or Keys(), Metrics(service), body_limit
     )
@@ -47,6 +49,18 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
     app.state.cached_contents = CachedContents()
     app.state.anthropic_cache = messages.AnthropicCache()
     errors.install(app)
-    for module in (cached_contents, chat, completions, gemini, messages, models, responses, status, tokenizing):
+    for module in (
+        cached_contents,
+        chat,
+        completions,
+        conversations,
+        gemini,
+        messages,
+        models,
+        responses,
+        status,
+        tokenizing,
+    ):
         app.include_router(module.router)
+    openapi.install(app, service.model.name)
     return app

@@ -6,7 +6,7 @@ import uuid
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from longturn.cache import Hint, Tokens
@@ -65,14 +65,17 @@ async def create(http: Request, front: FrontOf, contents: CachedContentsOf, salt
 @router.get("/v1beta/cachedContents")
 @router.get(f"/v1/{VERTEX}cachedContents")
 @router.get(f"/v1beta1/{VERTEX}cachedContents")
-async def list_all(http: Request, contents: CachedContentsOf, salt: SaltOf) -> Response:
+async def list_all(
+    http: Request,
+    contents: CachedContentsOf,
+    salt: SaltOf,
+    size: Annotated[int, Query(alias="pageSize", ge=0)] = PAGE,
+    token: Annotated[str | None, Query(alias="pageToken")] = None,
+) -> Response:
     """The client's own, oldest first, a page at a time."""
-    size = http.query_params.get("pageSize", str(PAGE))
-    if not (size.isascii() and size.isdecimal()):
-        raise RequestError("pageSize must be a whole number, 0 or more.", param="pageSize")
-    found, token = contents.of(salt), http.query_params.get("pageToken")
+    found = contents.of(salt)
     start = next((number for number, content in enumerate(found) if content.id == token), 0)
-    end = start + (min(int(size), 1000) or PAGE)
+    end = start + (size or PAGE)
     page: Json = {"cachedContents": [_json(http, content) for content in found[start:end]]}
     if end < len(found):
         page["nextPageToken"] = found[end].id

@@ -60,7 +60,9 @@ class Kept:
 @router.post("/v1beta/models/{call:path}")
 @router.post(f"/v1{VERTEX}/publishers/{{publisher}}/models/{{call:path}}")
 @router.post(f"/v1beta1{VERTEX}/publishers/{{publisher}}/models/{{call:path}}")
-async def call_model(http: Request, call: str, front: FrontOf, contents: CachedContentsOf, salt: SaltOf) -> Response:
+async def call_model(
+    http: Request, call: str, front: FrontOf, contents: CachedContentsOf, salt: SaltOf, alt: str | None = None
+) -> Response:
     """Answer a prompt, whole or streamed, or count its tokens: what follows the colon after the model's name."""
     name, _, method = call.rpartition(":")
     body = await read_body(http, front.body_limit)
@@ -71,7 +73,7 @@ async def call_model(http: Request, call: str, front: FrontOf, contents: CachedC
         message = f"models have no method {method!r} here: use generateContent, streamGenerateContent or countTokens."
         raise Refusal(404, message, "unknown_url")
     stream = method == "streamGenerateContent"
-    wire = gemini_array() if stream and http.query_params.get("alt") != "sse" else GEMINI
+    wire = gemini_array() if stream and alt != "sse" else GEMINI
     prepared = await off_the_loop(len(body), _prepare, front, name, body, kept, stream, wire)
     return await respond(http, front, prepared, salt)
 

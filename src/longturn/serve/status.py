@@ -17,7 +17,8 @@ router = APIRouter()
 # These routes wait for the engine to finish its step, so they are plain functions, which FastAPI runs in threads.
 
 
-@router.api_route("/health", methods=["GET", "HEAD"])
+@router.get("/health")
+@router.head("/health", include_in_schema=False)
 def health(front: FrontOf) -> Response:
     """200 while the engine can serve, 503 with the reason otherwise. Open to everybody."""
     service = front.service
