@@ -13,7 +13,7 @@ from longturn.dialects.openai_caching import Caching
 from longturn.dialects.openai_constraints import Schema
 from longturn.dialects.openai_messages import Function, Wire
 from longturn.dialects.openai_tools import ToolChoice, grammar_of
-from longturn.dialects.reading import read
+from longturn.dialects.reading import object_of, read
 from longturn.dialects.responses_items import Item
 from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
@@ -22,7 +22,6 @@ from longturn.errors import RequestError
 UNSUPPORTED = {
     "background": "wait for the answer, or stream it",
     "prompt": "send the prompt's text as instructions and input",
-    "conversation": "use previous_response_id, or send the conversation as input",
 }
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
 LOGPROBS = "message.output_text.logprobs"
@@ -87,6 +86,17 @@ class Compact(Wire):
     compact_threshold: Annotated[int, Field(ge=1)] | None = None
 
 
+class ConversationRequest(Wire):
+    """POST /v1/conversations and what lies below it."""
+
+    items: list[Item] | None = None
+    metadata: dict[str, str] | None = None
+
+
+def _id_of(given: Any) -> Any:
+    return given.get("id", given) if isinstance(given, dict) else given
+
+
 class ResponsesRequest(Caching):
     """POST /v1/responses. A field that is None was not sent. `input` are the items of this request alone."""
 
@@ -94,6 +104,7 @@ class ResponsesRequest(Caching):
     input: Annotated[list[Item], BeforeValidator(_as_items)] = Field(default_factory=list)
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: Annotated[str, BeforeValidator(_id_of)] | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -128,7 +139,10 @@ class ResponsesRequest(Caching):
     def _agrees_with_itself(self) -> ResponsesRequest:
         if self.tool_choice:
             self.tool_choice.check([tool.name for tool in self.tools or ()])
-        if not self.input and self.instructions is None and self.previous_response_id is None:
+        if self.conversation and self.previous_response_id:
+            message = "conversation and previous_response_id both say what came before: send one of them."
+            raise RequestError(message, param="conversation")
+        if not self.input and not (self.instructions or self.conversation or self.previous_response_id):
             raise RequestError("input is missing: send a text, or a list of items.", param="input")
         return self
 
@@ -164,3 +178,10 @@ class ResponsesRequest(Caching):
 def parse(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Parse a request. Raises RequestError with the offending `param` and one readable sentence."""
     return read(ResponsesRequest, body)
+
+
+def parse_conversation(body: bytes) -> tuple[list[dict[str, Any]], ConversationRequest]:
+    """The items of a body as they were sent, and all of it, checked. Raises as `parse` does."""
+    given = object_of(body or b"{}")
+    request = read(ConversationRequest, given)
+    return given.get("items") or [], request

@@ -38,6 +38,7 @@ ECHOED: dict[str, Any] = {
 
 def response(id: str, created: int, request: Mapping[str, Any], status: str, output: Sequence[Json]) -> Json:
     """A response object. created: Unix seconds; request: its body, whose settings are repeated."""
+    conversation = request.get("conversation")
     echoed = {name: default if request.get(name) is None else request[name] for name, default in ECHOED.items()}
     return {
         "id": id,
@@ -51,6 +52,7 @@ def response(id: str, created: int, request: Mapping[str, Any], status: str, out
         "output": list(output),
         "service_tier": "default",
         "usage": None,
+        "conversation": {"id": conversation} if isinstance(conversation, str) else conversation,
         **echoed,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.caching.openai import CacheOf, OpenAICache
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
+from longturn.serve.paging import PagingOf
 from longturn.serve.respond import Call, respond
 from longturn.serve.responses_compaction import Summary, asking, compacted, due, summarised
 from longturn.serve.responses_prompt import Prompted, prompted, sampled, with_item
@@ -22,9 +23,6 @@ from longturn.serve.stored import StoredOf, StoredResponses
 
 Json = dict[str, Any]
 router = APIRouter()
-
-PAGE = 20
-LONGEST_PAGE = 100
 
 
 @router.post("/v1/responses")
@@ -35,7 +33,7 @@ async def create_response(http: Request, front: FrontOf, stored: StoredOf, cache
     summary = None
     if due(prompt):
         asked = await off_the_loop(
-            len(body), asking, front, stored, salt, {**prompt.body, "previous_response_id": None}
+            len(body), asking, front, stored, salt, {**prompt.body, "previous_response_id": None, "conversation": None}
         )
         summary = await summarised(http, front, cache, asked, salt)
         prompt = await off_the_loop(len(body), with_item, front, prompt, summary.item)
@@ -74,26 +72,10 @@ async def delete_response(id: str, stored: StoredOf, salt: SaltOf) -> Response:
 
 
 @router.get("/v1/responses/{id}/input_items")
-async def list_input_items(
-    id: str,
-    stored: StoredOf,
-    salt: SaltOf,
-    after: str | None = None,
-    limit: int = PAGE,
-    order: Literal["asc", "desc"] = "desc",
-) -> Response:
+async def list_input_items(id: str, stored: StoredOf, salt: SaltOf, paging: PagingOf) -> Response:
     """The items that an answer was made from, those of the answers before it included, latest first."""
     found = stored.get(id, salt)
-    items = [*stored.history(found.previous, salt), *found.input]
-    if order == "desc":
-        items.reverse()
-    ids = [item["id"] for item in items]
-    if after is not None and after not in ids:
-        raise RequestError(f"after names {after!r}, which is not among the items.", param="after")
-    if not 1 <= limit <= LONGEST_PAGE:
-        raise RequestError(f"limit must lie between 1 and {LONGEST_PAGE}.", param="limit")
-    start = 0 if after is None else ids.index(after) + 1
-    return JsonResponse(responses.items(items[start : start + limit], has_more=start + limit < len(items)))
+    return JsonResponse(paging.of([*stored.history(found.previous, salt), *found.input]))
 
 
 def _read(front: Front, stored: StoredResponses, owner: str, body: bytes, model: str | None = None) -> Prompted:

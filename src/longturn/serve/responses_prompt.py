@@ -50,7 +50,7 @@ def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[st
     request = responses.parse(body)
     front.check_model(request.model)
     own = responses.listed(body.get("input") or [])
-    items = [*stored.history(request.previous_response_id, owner), *own]
+    items = [*stored.before(request, owner), *own]
     body = {**body, "input": items}
     request = responses.parse(body)
     try:

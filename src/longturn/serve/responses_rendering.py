@@ -89,6 +89,8 @@ class ResponsesRendering:
         if self._cut:
             response = responses.incomplete(response)
         request = self._prompt.request
+        if request.conversation is not None:
+            self._stored.conversations.add(request.conversation, self._owner, [*self._prompt.own, *self._output.items])
         if request.store is not False:
             self._stored.put(Stored(self._owner, response, self._prompt.own, request.previous_response_id))
         return response

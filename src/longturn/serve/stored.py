@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Depends, Request
 
+from longturn.dialects.responses import ResponsesRequest
 from longturn.errors import Refusal, RequestError
+from longturn.serve.stored_conversations import StoredConversations
 
 Json = dict[str, Any]
 
@@ -30,7 +32,7 @@ class Stored:
 
 
 class StoredResponses:
-    """The answers used last, of at most `limit` bytes. Safe for several threads."""
+    """The answers used last, of at most `limit` bytes, and as many bytes of conversations. Safe for several threads."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -38,6 +40,7 @@ class StoredResponses:
         self._items: dict[tuple[str, str], Json] = {}
         self._bytes = 0
         self._lock = threading.Lock()
+        self.conversations = StoredConversations(limit)
 
     def put(self, stored: Stored) -> None:
         """Keep an answer. One that is larger than all there may be is not kept."""
@@ -63,6 +66,12 @@ class StoredResponses:
         with self._lock:
             if id in self._stored:
                 self._drop(id)
+
+    def before(self, request: ResponsesRequest, owner: str) -> list[Json]:
+        """The items of the conversation that a request goes on with. Raises RequestError if it is not there."""
+        if request.conversation is not None:
+            return list(self.conversations.get(request.conversation, owner).items)
+        return self.history(request.previous_response_id, owner)
 
     def history(self, id: str | None, owner: str) -> list[Json]:
         """The items of the conversation up to the answer `id`, its output included; none for no answer.
