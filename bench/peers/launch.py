@@ -80,6 +80,9 @@ def vllm(places: Places, pools: Pools, port: int, scratch: Path) -> Launch:
         "PATH": f"{places.vllm_bin}{os.pathsep}{os.environ['PATH']}",
         "LD_PRELOAD": ":".join(preload),
         "HF_HUB_OFFLINE": "1",
+        # Compiled ahead of time the model cannot be loaded again in this release, and is compiled at every start.
+        "VLLM_USE_AOT_COMPILE": "0",
+        "TORCHINDUCTOR_CACHE_DIR": str(places.vllm / "cache" / "inductor"),
         "VLLM_CACHE_ROOT": str(places.vllm / "cache"),
         # In whole GiB; the number of blocks says what is really taken of it.
         "VLLM_CPU_KVCACHE_SPACE": str(-(-pools.all_bytes // (1024 * MIB))),
