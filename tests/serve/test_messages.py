@@ -278,6 +278,14 @@ def test_a_call_is_streamed_as_pieces_of_json():
     assert answer.stop_reason == "tool_use"
 
 
+def test_only_one_call_is_passed_on_where_no_more_are_wanted():
+    script = ['<tool_call>{"name": "weather", "arguments": {"n": 1}}</tool_call>'] * 2
+    alone = {"type": "auto", "disable_parallel_tool_use": True}
+    assert len(scripted(script, tools=[TOOL]).content) == 2
+    answer = scripted(script, tools=[TOOL], tool_choice=alone)
+    assert ([block.type for block in answer.content], answer.stop_reason) == (["tool_use"], "tool_use")
+
+
 def test_with_no_choice_nothing_is_parsed():
     answer = scripted(SCRIPT, tools=[TOOL], tool_choice={"type": "none"})
     assert [block.text for block in answer.content] == ["".join(SCRIPT)]

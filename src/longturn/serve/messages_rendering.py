@@ -110,6 +110,8 @@ class MessagesRendering:
         return [*events, anthropic.text_delta(len(self._content) - 1, text)]
 
     def _call(self, call: ToolCall) -> list[Json]:
+        if not self._request.several_calls and any(block["type"] == "tool_use" for block in self._content):
+            return []
         events = self._closed()
         events += anthropic.tool_use(len(self._content), call)
         self._content.append(anthropic.tool_use_block(call))
