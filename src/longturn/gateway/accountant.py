@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from io import RawIOBase
 
 from longturn.errors import LedgerError
 from longturn.gateway import counters, frames
@@ -61,7 +61,7 @@ class Open:
 class Accountant:
     """Follows many exchanges at once. charged: called with what each has cost, once it is in the book."""
 
-    def __init__(self, bookkeeper: Bookkeeper, book: Book, entries: Entries, charges: BinaryIO) -> None:
+    def __init__(self, bookkeeper: Bookkeeper, book: Book, entries: Entries, charges: RawIOBase) -> None:
         self._bookkeeper = bookkeeper
         self._book = book
         self._entries = entries
@@ -114,10 +114,10 @@ class Accountant:
             if not self._failing:
                 log.error("requests are passed on, but their lines are lost: %s", error)
             self._failing = True
-        for _, entry in done:
-            self._charges.write(frames.packed(Charged(entry.key, entry.started_at, entry.usd or 0.0)))
+        # A gateway that is gone needs no charges any more, but its lines are still written.
         with contextlib.suppress(BrokenPipeError):
-            self._charges.flush()
+            for _, entry in done:
+                self._charges.write(frames.packed(Charged(entry.key, entry.started_at, entry.usd or 0.0)))
 
 
 def main() -> None:
@@ -134,14 +134,13 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    told, charges = sys.stdin.buffer, sys.stdout.buffer
+    told, charges = sys.stdin.buffer, open(sys.stdout.fileno(), "wb", buffering=0)  # noqa: SIM115
     with Book(given.ledger) as book, Entries(given.ledger) as entries:
         accountant = Accountant(Bookkeeper(given.prices, given.content), book, entries, charges)
         for url in given.engine:
             if url not in PUBLIC.values() and (counted := counters.read(url)) is not None:
                 entries.count(counted)
         charges.write(frames.packed(Ready()))
-        charges.flush()
         written = time.monotonic()
         while (frame := frames.read(told)) is not None:
             accountant.hear(frame)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import logging
 import sys
@@ -14,14 +13,13 @@ from typing import Self
 
 from longturn.errors import LedgerError
 from longturn.gateway import frames
-from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Ready, Sent
+from longturn.gateway.child import Child
+from longturn.gateway.frames import Answered, Asked, Charged, Ended, Got, Sent
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 64 << 20
 """Bytes that may wait for the accountant; what comes above that is passed on, but not read along."""
-PIPE = 1 << 20
-"""Bytes that the pipe itself holds, where the system allows it."""
 WAIT_SECONDS = 0.02
 """For how long frames are collected before they are told."""
 RESTART_SECONDS = 1.0
@@ -38,14 +36,14 @@ class Tap:
     def __init__(self, command: Sequence[str], on_charge: Callable[[Charged], None]) -> None:
         self._command = command
         self._on_charge = on_charge
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: Child | None = None
         self._listener: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
         self._waiting = bytearray()
         self._closing = False
 
     async def __aenter__(self) -> Self:
-        self._process = await self._started()
+        self._child = await Child.start(self._command)
         self._listener = asyncio.create_task(self._listen())
         return self
 
@@ -53,11 +51,9 @@ class Tap:
         """Let the accountant finish what it was told."""
         self._closing = True
         assert self._listener is not None
-        if self._process is not None:
-            assert self._process.stdin is not None
+        if self._child is not None:
             self._flush()
-            self._process.stdin.close()
-            await self._process.wait()
+            self._child.pipe.close()
         else:
             self._listener.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -73,10 +69,9 @@ class Tap:
 
     def tell(self, frame: frames.Frame, *, always: bool = False) -> bool:
         """Have `frame` told soon; False where the accountant is too far behind, unless it is told `always`."""
-        pipe = self._process.stdin if self._process is not None else None
-        if pipe is None or pipe.is_closing():
+        if self._child is None or self._child.pipe.is_closing():
             return False
-        if pipe.transport.get_write_buffer_size() + len(self._waiting) > BACKLOG and not always:
+        if self._child.pipe.get_write_buffer_size() + len(self._waiting) > BACKLOG and not always:
             return False
         if not self._waiting:
             # Not at once: an accountant that wakes up takes the processor from the request that woke it.
@@ -86,48 +81,24 @@ class Tap:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, bytearray()
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(waiting)
-
-    async def _started(self) -> asyncio.subprocess.Process:
-        """An accountant that follows. Raises LedgerError where it ends instead; its log says why."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
-        )
-        assert process.stdin is not None
-        # What is in the pipe will be written even when this process is killed.
-        with contextlib.suppress(AttributeError, OSError):
-            pipe = process.stdin.transport.get_extra_info("pipe")
-            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE)
-        if not isinstance(await _heard(process), Ready):
-            raise LedgerError(f"the accountant ended with {await process.wait()}: its messages above say why")
-        return process
+        if waiting and self._child is not None:
+            self._child.pipe.write(waiting)
 
     async def _listen(self) -> None:
-        while self._process is not None:
-            while (frame := await _heard(self._process)) is not None:
+        while self._child is not None:
+            while (frame := await self._child.heard()) is not None:
                 assert isinstance(frame, Charged)
                 self._on_charge(frame)
-            code = await self._process.wait()
+            code = await self._child.process.wait()
             if self._closing:
                 return
             log.error("the accountant has ended (%s): starting another; what it was told is not counted", code)
-            self._process = None
+            self._child = None
             self._waiting.clear()
-            while self._process is None:
+            while self._child is None:
                 await asyncio.sleep(RESTART_SECONDS)
                 with contextlib.suppress(LedgerError):
-                    self._process = await self._started()
-
-
-async def _heard(process: asyncio.subprocess.Process) -> frames.Frame | None:
-    """The next frame from an accountant; None when it is gone."""
-    assert process.stdout is not None
-    try:
-        (length,) = frames.HEAD.unpack(await process.stdout.readexactly(frames.HEAD.size))
-        return frames.unpacked(await process.stdout.readexactly(length))
-    except asyncio.IncompleteReadError:
-        return None
+                    self._child = await Child.start(self._command)
 
 
 class Exchange:
