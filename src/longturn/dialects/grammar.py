@@ -16,6 +16,7 @@ refused by the engine, as a RequestError, before the request is queued. Calls ar
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,11 +24,14 @@ from typing import Any, Literal
 from longturn.dialects.tool_calls import CLOSE, OPEN
 from longturn.errors import RequestError
 
-Kind = Literal["json_schema", "regex", "grammar"]
+Kind = Literal["json_schema", "regex", "lark", "gbnf"]
 CallForm = Literal["tagged", "bare"]
 Schema = Mapping[str, Any] | bool
 # Longer runs of white space are no layout: a model that cannot decide would go on with them until max_tokens.
 WHITE_SPACE = r"[ \t\n]{0,40}"
+# GBNF is translated to Lark, which takes time with the square of its rules: a second for so many characters.
+MAX_GBNF = 20_000
+_LARK = re.compile(r"\s*(%llguidance\b|start\s*(\[|:(?!:=)))")
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,20 @@ def choice(options: Sequence[str], param: str) -> Grammar:
     """One of `options`. Raises RequestError if there are none, or an empty one."""
     if not options or not all(options):
         raise RequestError(f"{param} must be a list of texts, none of them empty.", param=param)
-    return Grammar("grammar", "start: " + " | ".join(_literal(option) for option in options), param)
+    return Grammar("lark", "start: " + " | ".join(_literal(option) for option in options), param)
 
 
 def grammar(text: str, param: str) -> Grammar:
-    """Text that a context-free grammar derives; it may be written in Lark or in GBNF."""
-    return Grammar("grammar", text, param)
+    """Text that a context-free grammar derives: in Lark from its rule `start`, in GBNF from its rule `root`.
+
+    Raises RequestError for GBNF of more than `MAX_GBNF` characters.
+    """
+    if any(_LARK.match(line) for line in text.splitlines()):
+        return Grammar("lark", text, param)
+    if len(text) > MAX_GBNF:
+        message = f"{param} has {len(text)} characters, in GBNF at most {MAX_GBNF}: write it in Lark, or send a schema."
+        raise RequestError(message, param=param)
+    return Grammar("gbnf", text, param)
 
 
 def tool_calls(tools: Sequence[ToolSchema], param: str, *, form: CallForm = "tagged", several: bool = True) -> Grammar:
@@ -149,4 +161,4 @@ def _literal(text: str) -> str:
 
 
 def _lark(rules: Sequence[str], param: str) -> Grammar:
-    return Grammar("grammar", "\n".join(rules), param)
+    return Grammar("lark", "\n".join(rules), param)

@@ -87,12 +87,9 @@ class Grammars:
         return Constraint(self._compiled(grammar).deep_copy(), self._eos_ids)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        from llguidance import LLMatcher, LLParserLimits, grammar_from
+        from llguidance import LLMatcher, LLParserLimits
 
-        try:
-            source = grammar_from(grammar.kind, grammar.source)
-        except ValueError as error:
-            raise _refused(grammar, str(error)) from None
+        source = _source(grammar)
         limits = LLParserLimits(initial_lexer_fuel=LEXER_FUEL, verbose_errors=False)
         matcher = LLMatcher(self._view(grammar), source, log_level=0, limits=limits)
         if matcher.is_error():
@@ -118,6 +115,25 @@ class Grammars:
                 except ValueError as error:
                     raise _refused(grammar, f"this model's tokenizer cannot be constrained ({error})") from error
             return self._words
+
+
+def _source(grammar: Grammar) -> str:
+    """The grammar in the one form that llguidance compiles."""
+    from llguidance import LLMatcher
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    match grammar.kind:
+        case "json_schema":
+            return LLMatcher.grammar_from_json_schema(grammar.source)
+        case "regex":
+            return LLMatcher.grammar_from_regex(grammar.source)
+        case "lark":
+            return LLMatcher.grammar_from_lark(grammar.source)
+        case "gbnf":
+            try:
+                return LLMatcher.grammar_from_lark(gbnf_to_lark(grammar.source))
+            except Exception as error:  # bare ones and RecursionError among them
+                raise _refused(grammar, str(error)) from None
 
 
 def _refused(grammar: Grammar, why: str) -> RequestError:
