@@ -176,7 +176,7 @@ def test_models_are_listed_and_retrieved(claude: Anthropic):
         ({"messages": [{"role": "user", "content": [{"type": "novelty"}]}]}, "'novelty' are not supported"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]}, "no tool_use"),
         ({"messages": [{"role": "user", "content": [3]}]}, "content"),
-        ({"messages": [{"role": "user", "content": "x" * 60000}]}, "shorten"),
+        ({"messages": [{"role": "user", "content": "x" * 60000}]}, "prompt is too long"),
         ({"stop_sequences": [" "]}, "non-whitespace"),
         ({"tool_choice": {"type": "any"}}, "needs tools"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}}, "not among"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from longturn.errors import LongturnError, RequestError
+from longturn.errors import LongturnError, PromptTooLong, RequestError
 
 KINDS = {
     400: "invalid_request_error",
@@ -32,4 +32,7 @@ def error_body(error: Exception, request_id: str | None = None) -> dict[str, Any
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
     shown = isinstance(error, LongturnError)
     message = str(error) if shown else f"Internal error ({type(error).__name__}): see the server's log."
+    if isinstance(error, PromptTooLong):
+        # Clients know by these words that they must compact.
+        message = f"prompt is too long: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}

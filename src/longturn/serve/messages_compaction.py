@@ -6,6 +6,7 @@ already holds.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,6 @@ from longturn.dialects.anthropic import Cached, MessagesRequest
 from longturn.dialects.anthropic_edits import COMPACTION_TOKENS, LEAST_COMPACTION_TOKENS, Compact
 from longturn.engine import SamplingParams
 from longturn.errors import RequestError
-from longturn.serve.body import off_the_loop
 from longturn.serve.bridge import Answers
 from longturn.serve.caching.anthropic import CachedPrompt
 from longturn.serve.caching.entries import Entries
@@ -95,7 +95,7 @@ async def compact(
     """Let the model summarise the conversation. Raises PromptTooLong where that leaves no room for the summary."""
     ask = {"role": "user", "content": compaction.instructions}
     body = {**ready.body, "messages": [*ready.body["messages"], ask]}
-    asked = await off_the_loop(len(ready.tokens), prepare, front, body, parse)
+    asked = await asyncio.to_thread(prepare, front, body, parse)
     n = len(asked.tokens)
     context = front.service.model.context
     length = chat_length(min(SUMMARY_TOKENS, context // 8), n, context)
