@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longturn.gateway.account import Bookkeeper, Told
 from longturn.gateway.answer import Answer
@@ -272,3 +274,37 @@ def test_a_talk_that_grows_is_kept_once() -> None:
         desk.tell(chat(*said), counted(3000 + turn))
         said += [f"Answer {turn}.", f"Question {turn}."]
     assert len(desk.keeper.conversations._pasts) == 1
+
+
+WORDS = st.sampled_from(["", "a", "user", "system", "text", "tool", "tool_use", "function", "image", "x" * 70])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "role", "content", "text", "name", "parts", "cache_control", "id", "input"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+BODIES = st.dictionaries(
+    st.sampled_from(
+        ["model", "messages", "tools", "system", "input", "instructions", "contents", "metadata", "session", "provider",
+         "tool_choice", "generationConfig", "systemInstruction", "prompt_cache_key", "thinking", "cache_control"]
+    ),
+    VALUES,
+    max_size=6,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["openai", "openai-chat", "anthropic", "gemini"])
+@given(bodies=st.lists(BODIES | VALUES, min_size=1, max_size=4), usage=VALUES)
+@settings(max_examples=150)
+def test_nothing_is_too_strange_to_have_a_line(dialect: str, bodies: list[Any], usage: Any) -> None:
+    desk = Desk(dialect, None, content=True)
+    for body in bodies:
+        line, entry = desk.tell(json.dumps(body).encode(), usage if isinstance(usage, dict) else None, session="s")
+        assert line.model
+        assert entry.request_id == line.request_id

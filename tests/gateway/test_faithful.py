@@ -246,3 +246,51 @@ async def test_nobody_listens_upstream(tmp_path: Path) -> None:
         (entry,) = await proxy.settled(1)
     assert answer.startswith(b"HTTP/1.1 502 ")
     assert entry.outcome == "unreachable"
+
+
+async def test_odd_answers_pass(tmp_path: Path) -> None:
+    async def script(seen: Seen, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        match seen.target.rpartition("?")[2]:
+            case "hints":
+                writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + answer_of(b"{}"))
+            case "long":
+                writer.write(answer_of(b"{}", "X-Long: " + "a" * 30_000))
+            case "empty":
+                writer.write(b"HTTP/1.1 204 No Content\r\nX-A: caf\xc3\xa9\r\n\r\n")
+            case "until-the-end":
+                writer.write(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"a": 1}')
+                await writer.drain()
+                writer.close()
+
+    async with upstream(script) as server, gateway(tmp_path, server.url) as proxy:
+        answers = {
+            name: await raw(proxy.port, post(f"/v1/messages?{name}", b"[" * 50_000, "Authorization: " + "k" * 20_000))
+            for name in ("hints", "long", "empty", "until-the-end")
+        }
+        await proxy.settled(4)
+    assert answers["hints"].startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"a" * 30_000 in answers["long"]
+    assert "café".encode() in answers["empty"]
+    assert unchunked(answers["until-the-end"]) == (b'{"a": 1}', True)
+    assert all(seen.headers["authorization"] == "k" * 20_000 for seen in server.seen)
+
+
+async def test_large_requests_pass_as_they_come(tmp_path: Path) -> None:
+    async def script(_: Seen, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer_of(b"{}"))
+
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * (5 << 20)}]}).encode()
+    async with upstream(script) as server, gateway(tmp_path, server.url) as proxy:
+        await raw(proxy.port, post("/v1/messages", body))
+        (entry,) = await proxy.settled(1)
+    assert server.seen[0].body == body
+    assert "transfer-encoding" not in server.seen[0].headers
+    assert (entry.sent_bytes, entry.segments) == (len(body), 1)
+
+
+async def test_what_is_no_request_leaves_nothing_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with gateway(tmp_path, "http://127.0.0.1:9") as proxy:
+        answer = await raw(proxy.port, b"POST / HTTP/1.1\r\nAuthorization: sk-secret\r\nsk-secret\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.")
+    assert b" 400 " in answer
+    assert "sk-secret" not in caplog.text

@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import RawIOBase
 
 from longturn.errors import LedgerError
@@ -95,11 +95,14 @@ class Accountant:
                     exchange.reader.feed(frame.data)
             case Ended():
                 del self._open[frame.id]
+                told = exchange.told(frame)
                 try:
-                    self._done.append(self._bookkeeper.account(exchange.told(frame)))
-                except Exception:
-                    # One request that cannot be accounted for must not cost the others their lines.
-                    log.exception("a request is not in the ledger (a bug: please report it)")
+                    self._done.append(self._bookkeeper.account(told))
+                except Exception as error:
+                    # It must cost neither the others their lines nor this one its counts. Without a traceback: what
+                    # stands there could be content.
+                    log.error("a request cannot be explained (%s): please report it", type(error).__name__)
+                    self._done.append(self._bookkeeper.account(replace(told, body=None)))
 
     def write(self) -> None:
         """Put what is done into the book. A book that fails costs its lines; the log says so until it works again."""

@@ -87,6 +87,9 @@ class Proxy:
             answer = await self._forward(request, route, exchange)
             outcome = str(answer.get(OUTCOME, "complete"))
             return answer
+        except Exception as error:
+            log.error("a request was not passed on (%s): please report it", type(error).__name__)
+            raise
         finally:
             exchange.ended(outcome)
 

@@ -59,12 +59,16 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[None]:
     # Opened here as well, so that what is wrong with it is said at once.
     with Book(options.ledger), Entries(options.ledger) as entries:
         budgets = Budgets(options.budget, options.budgets, entries.spent)
+    # aiohttp quotes what it cannot parse, which may be a key.
+    quiet = log.getChild("http")
+    quiet.setLevel(logging.CRITICAL)
     tap = Tap(accountant(*options.arguments), lambda charged: budgets.charge(charged.key, charged.at, charged.usd))
     async with tap, Proxy(options.upstreams, tap, budgets) as proxy:
         runner = web.AppRunner(
             proxy.app(),
             handler_cancellation=True,
             access_log=None,
+            logger=quiet,
             auto_decompress=False,
             shutdown_timeout=GRACE,
             max_line_size=LONGEST_HEADER,
