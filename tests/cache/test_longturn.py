@@ -490,6 +490,18 @@ def test_a_pin_ends() -> None:
     assert bench.found(text(30, 1)) == {"device": 30}
 
 
+def test_a_shorter_pin_does_not_cut_a_longer_one() -> None:
+    bench = Bench(device=100)
+    bench.turn(text(30, 0))
+    bench.turn(text(30, 1))
+    for seconds in (100, 10):
+        bench.hint("pin", text(30, 0), seconds=seconds)
+    bench.now = 11
+    bench.turn(text(60, 2))
+    assert bench.found(text(30, 0)) == {"device": 30}
+    assert bench.found(text(30, 1)).get("device", 0) < 30
+
+
 def test_the_expected_go_after_the_others_and_before_the_pinned() -> None:
     bench = Bench(device=100)
     for seed, kind in enumerate(("expect", "pin")):

@@ -258,6 +258,21 @@ def test_an_expired_mark_is_evictable_and_is_written_anew(crowded, monkeypatch: 
     assert counts(again) == (0, 0, hour)
 
 
+def test_the_hour_of_a_prefix_outlives_the_minutes_of_what_follows(crowded, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(limits.LIVES, "5m", 0.2)
+    _, ask = crowded
+    system, question = [text(300, HOUR)], text(300, MARK)
+    read, five, hour = counts(ask(system=system, messages=[user(question)]))
+    assert (read, min(five, hour) > 100) == (0, True)
+    # A later request that marks the same text for minutes only takes nothing of its hour.
+    short = [{**system[0], "cache_control": MARK}]
+    ask(system=short, messages=[user(question)])
+    time.sleep(0.25)
+    for _ in range(6):
+        ask(messages=[user(text(900))])
+    assert counts(ask(system=system, messages=[user(question)])) == (hour, five, 0)
+
+
 def test_an_expired_entry_is_no_hit_though_its_pages_are_there(crowded, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(limits.LIVES, "5m", 0.3)
     _, ask = crowded
