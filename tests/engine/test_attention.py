@@ -157,6 +157,18 @@ def test_requests_that_share_a_run(runner: TorchRunner, plain: Compare, kind: Ki
         close(runner.execute(spans), wanted)
 
 
+def test_one_request_goes_on_where_another_ends(runner: TorchRunner, plain: Compare, kind: Kind) -> None:
+    # Two pieces for two requests, though one has both and the other shares one of them.
+    long = tokens(plan.TILE * 2 + 20, 3)
+    short = np.concatenate((long[: plan.TILE], tokens(30, 4)))
+    shared = (0, plan.TILE)
+    pairs = [(long, runs(shared, (500, 900))), (short, runs(shared, (1000, 1100)))]
+    for prompt, place in pairs:
+        runner.execute([span(prompt, 0, len(prompt) - 1, place, logits=False)])
+    found = runner.execute([span(prompt, len(prompt) - 1, len(prompt), place) for prompt, place in pairs])
+    close(found, torch.stack([plain(kind, prompt)[-1] for prompt, _ in pairs]))
+
+
 def test_prompts_and_answers_in_one_step(runner: TorchRunner, plain: Compare, kind: Kind) -> None:
     prompts = [tokens(n, n) for n in (300, 130, 66, 5)]
     places = [runs((0, 400)), runs((1000, 1100), (1300, 1400)), runs((500, 600)), runs((700, 710))]

@@ -123,6 +123,9 @@ def _attend_past(plan: StepPlan, singles: Singles, layer: int, folded: Tensor, g
     Results and their log-sum-exp, of the same shape.
     """
     _, kv_heads, _, dim = folded.shape
+    if singles.in_order:
+        found = [partial(folded[i : i + 1], *piece.read(layer), scale) for i, piece in enumerate(singles.past)]
+        return torch.cat([result for result, _ in found]), torch.cat([weight for _, weight in found])
     before = torch.zeros_like(folded)
     before_weight = torch.full(folded.shape[:3], -torch.inf)
     if singles.in_one_piece:

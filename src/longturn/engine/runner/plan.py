@@ -89,14 +89,17 @@ class Singles:
 
     Like prompts they are attended in two parts: `slots` (int64 [n * TILE]) are their own tiles, filled up to whole ones
     and masked by `mask` (float32 [n, 1, 1, TILE]); `past` is what lies before, with numbers i for rows.
+    in_one_piece: no token has several pieces or shares one; in_order: each has one, in the order of the tokens.
     """
 
     def __init__(self, rows: list[int], slots: Tensor, mask: Tensor, past: list[Piece]) -> None:
         self.rows = rows
         self.slots = slots
         self.mask = mask
-        self.past = past
-        self.in_one_piece = len({row for piece in past for row in piece.rows}) == len(past)
+        of_rows = [row for piece in past for row in piece.rows]
+        self.in_one_piece = len(set(of_rows)) == len(of_rows) == len(past)
+        self.past = sorted(past, key=lambda piece: piece.rows) if self.in_one_piece else past
+        self.in_order = [piece.rows for piece in self.past] == [[i] for i in range(len(rows))]
 
 
 class StepPlan:
