@@ -294,3 +294,15 @@ async def test_what_is_no_request_leaves_nothing_in_the_log(tmp_path: Path, capl
     assert answer.startswith(b"HTTP/1.")
     assert b" 400 " in answer
     assert "sk-secret" not in caplog.text
+
+
+async def test_a_body_that_is_none_is_refused(tmp_path: Path) -> None:
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def script(_: Seen, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer_of(b"{}"))
+
+    async with upstream(script) as server, gateway(tmp_path, server.url) as proxy:
+        answer = await raw(proxy.port, head + b"nonsense\r\n")
+        assert (await raw(proxy.port, post("/v1/messages", {"model": "m"}))).startswith(b"HTTP/1.1 200 ")
+    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4", b"HTTP/1.1 502"))

@@ -193,6 +193,31 @@ async def test_models_of_three_providers_are_one_path(tmp_path: Path) -> None:
     assert routes == ["http://o/v1/models", "http://a/v1/models", "http://g/v1/models"]
 
 
+@pytest.mark.parametrize(
+    ("path", "dialect"),
+    [
+        ("/v1/messages", "anthropic"),
+        ("/v1/messages?beta=true", "anthropic"),
+        ("/anthropic/v1/messages", "anthropic"),
+        ("/v1/messages/count_tokens", None),
+        ("/v1/projects/p/locations/l/publishers/anthropic/models/claude:streamRawPredict", "anthropic"),
+        ("/v1/threads/t/messages", None),
+        ("/v1/responses", "openai"),
+        ("/v1/responses/r/cancel", None),
+        ("/openai/deployments/d/chat/completions?api-version=1", "openai-chat"),
+        ("/v1/completions", "openai-chat"),
+        ("/v1/embeddings", None),
+        ("/v1beta/models/m:streamGenerateContent?alt=sse", "gemini"),
+        ("/v1beta/models/m:countTokens", None),
+    ],
+)
+def test_what_a_model_answers_is_told_by_its_path(path: str, dialect: str | None) -> None:
+    from longturn.gateway import Upstreams
+
+    assert Upstreams("http://x").route("POST", path, {}).dialect == dialect
+    assert Upstreams("http://x").route("GET", path, {}).dialect is None
+
+
 def test_a_version_in_both_is_written_once() -> None:
     from longturn.gateway import Upstreams
 

@@ -72,7 +72,7 @@ class Bookkeeper:
             session=session,
             model=priced_name(
                 self.prices or provider_of(asked.upstream),
-                answer.model or exchange.prompt.model or _in_path(asked.path),
+                answer.model or exchange.prompt.model or _in_path(asked.path) or "unknown",
             ),
             started_at=asked.started_at,
             use=use or NO_USE,
@@ -177,16 +177,17 @@ def _read(told: Told) -> tuple[dict[str, Any], str | None]:
         return {}, "the request could not be decoded"
     try:
         # Keys keep their order: some causes show only there.
-        return as_dict(msgspec.json.decode(told.body)), None
+        body = as_dict(msgspec.json.decode(told.body))
+        # Google's say their model in the path only.
+        return ({**body, "model": model} if body and (model := _in_path(told.asked.path)) else body), None
     except (msgspec.DecodeError, RecursionError):
         return {}, "the request is not JSON"
 
 
 def _in_path(path: str) -> str:
-    for mark in MODEL_IN_PATH:
-        if mark in path:
-            return path.partition(mark)[2].partition("/")[0].partition(":")[0] or "unknown"
-    return "unknown"
+    """The model that a path names; empty where it names none."""
+    found = next((path.partition(mark)[2] for mark in MODEL_IN_PATH if mark in path), "")
+    return found.partition("/")[0].partition(":")[0]
 
 
 def _written_1h(usage: Mapping[str, Any] | None) -> int:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 30.0
 LONGEST_HEADER = 64 << 10
 SMALL = 256 << 10
+"""Bytes of a body that is read whole before it is sent on."""
 ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """What the HTTP client would add to a request that has none of its own."""
 OWN_ANSWER = ("Content-Type", "Date", "Server")
@@ -87,6 +88,8 @@ class Proxy:
             answer = await self._forward(request, route, exchange)
             outcome = str(answer.get(OUTCOME, "complete"))
             return answer
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text=f"the body is not as its headers say: {error}") from error
         except Exception as error:
             log.error("a request was not passed on (%s): please report it", type(error).__name__)
             raise

@@ -22,7 +22,7 @@ METERED: tuple[tuple[str, str, Family], ...] = (
     (r"/chat/completions$", "openai-chat", "openai"),
     (r"(?<!/chat)/completions$", "openai-chat", "openai"),
     (r"/responses$", "openai", "openai"),
-    (r"/messages$|:(stream)?RawPredict$", "anthropic", "anthropic"),
+    (r"/v1/messages$|:(stream)?RawPredict$", "anthropic", "anthropic"),
     (r":(stream)?generateContent$", "gemini", "gemini"),
 )
 """(end of the path, dialect, family) of the requests that a model answers; all else is passed on and not counted."""
@@ -78,7 +78,7 @@ def _told(path: str, headers: Mapping[str, str]) -> tuple[str | None, Family]:
         if re.search(pattern, path, re.IGNORECASE):
             return dialect, family
     # The same path lists the models of all three.
-    if "anthropic-version" in headers or "/messages/" in path:
+    if "anthropic-version" in headers or "/v1/messages/" in path:
         return None, "anthropic"
     if "x-goog-api-key" in headers or "x-goog-api-client" in headers or path.startswith(("/v1beta", "/upload/")):
         return None, "gemini"
