@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -386,20 +387,43 @@ def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(map(len, one._gone.values())) == len(one._order) == 50
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12), st.sampled_from(["", "x", "x/1"])), max_size=40))
-def test_what_is_said_fits_what_was_found(steps: list[tuple[int, int, str]]) -> None:
-    one = ours(device_tokens=220, host_pages=6)
+STEPS = st.tuples(
+    st.integers(0, 5),
+    st.integers(1, 12),
+    st.sampled_from(["", "x", "x/1"]),
+    st.sampled_from(["wait", "go on", "cancel", "clear device", "clear host"]),
+)
+
+
+@given(
+    st.lists(STEPS, max_size=40),
+    st.sampled_from(["write_through", "write_through_selective", "write_back"]),
+    st.sampled_from([0, 6, 30]),
+)
+def test_every_miss_is_accounted_for(steps: list[tuple[int, int, str, str]], policy: str, host_pages: int) -> None:
+    one = ours(device_tokens=220, host_pages=host_pages, write_policy=policy)
     base = prompt(60)
-    for seed, tens, salt in steps:
-        tokens = [*base[: 10 * (seed + 1)], *prompt(10 * tens, seed)]
-        miss = one.why(tokens, salt=salt)
-        use = one.lines[-1].use
-        if miss is None:
+    for seed, tens, salt, then in steps:
+        one.submit([*base[: 10 * (seed + 1)], *prompt(10 * tens, seed)], salt=salt, n=5)
+        if then == "cancel":
+            one.engine.step()
+            one.engine.cancel(f"r{one.asked}")
+        if then != "go on":
+            one.run()
+        if then.startswith("clear") and host_pages:
+            one.cache.clear(then.removeprefix("clear "))
+            one.engine.mover.carry_out(one.cache)
+    one.run()
+    for line in one.lines:
+        if line.miss is None:
             continue
-        assert miss.at >= use.cached_total
-        assert miss.at < len(tokens)
-        if miss.cause not in ("diverged", "never_stored"):
-            assert 0 < miss.tokens <= use.computed - 1
-        if miss.cause in ("evicted", "expired"):
-            assert miss.at == use.cached_total
-            assert miss.tier in ("device", "host")
+        cause, _, words = line.miss.partition(": ")
+        if cause == "never_stored":
+            assert words == "nothing like it has been stored", "nothing left this cache without an event"
+        if cause in ("evicted", "expired"):
+            assert re.search(r" left (device|host) [0-9.,]+ s ago", words)
+            found = re.match(r"([0-9,]+) tokens from token ([0-9,]+) on", words)
+            assert found is not None
+            lost, at = (int(number.replace(",", "")) for number in found.groups())
+            assert at == line.use.cached_total
+            assert 0 < lost <= line.use.computed

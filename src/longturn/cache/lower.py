@@ -169,15 +169,18 @@ class LowerTiers:
                 self.table.settle(page)
         return absent
 
-    def save(self, pages: list[PageRef], tokens: Tokens, runs: Runs, by: int | None) -> None:
-        """List the saves of those of `pages` that a tier still lacks; `tokens` and `runs` are those of page 0 on."""
+    def save(self, pages: list[PageRef], tokens: Tokens, runs: Runs, by: int | None, of: int) -> None:
+        """List the saves of those of `pages` that a tier still lacks; `tokens` and `runs` are those of page 0 on.
+
+        by: the allocation for which it is done; of: the one that used them last.
+        """
         size = self._page_size
         room = self.make_room(sum(self.table.get(ref.key) is None for ref in pages), by)
         batches: dict[tuple[str, ...], tuple[list[bytes], Runs]] = {}
         for ref in pages:
             tiers: tuple[str, ...] = ()
             if room and self.table.get(ref.key) is None:
-                self.table.add(self._page(ref, tokens, by or 0))
+                self.table.add(self._page(ref, tokens, of))
                 tiers, room = ("host",), room - 1
             if self.disk is not None and not self._disk_after_host and not self.disk.contains([ref.key]):
                 tiers = (*tiers, "disk")
@@ -231,7 +234,7 @@ class LowerTiers:
                 self.table.remove(page)
         self.transfers.append(Drop(keys))
 
-    def _page(self, ref: PageRef, tokens: Tokens, by: int) -> Page:
+    def _page(self, ref: PageRef, tokens: Tokens, of: int) -> Page:
         start = ref.number * self._page_size
         held = tokens[start : start + self._page_size].copy()
-        return Page(ref.key, ref.parent, start, held, self._recency.fresh(start, self._page_size, by))
+        return Page(ref.key, ref.parent, start, held, self._recency.fresh(start, self._page_size, of))

@@ -1,16 +1,17 @@
 """Remembers what was stored and how it left the cache, so that a request can be told why it was computed.
 
 A radix tree per salt, as the cache has them, but of what was *ever* stored: without slots, and bounded. Each part
-carries the allocation that used it last, as the cache's own parts do, so that an event of the cache names the part that
-it is about.
+carries the allocations that used it lately. An event of the cache names the last of them, and so says exactly which
+part it is about.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ MOST_TOKENS = 2_000_000
 NODE_TOKENS = 256
 MOST_EVENTS = 20_000
 """Losses, and allocations by name, that are remembered."""
+MOST_USERS = 16
+"""Allocations that a part remembers: those that may have used it at the same time."""
 MOST_SALTS = 16
 """Of one client, in which a prompt is looked for that is unknown under its own."""
 
@@ -42,8 +45,21 @@ class _User:
     length: int = 0
 
 
+class _Part(Node):
+    """Tokens that were stored, and the allocations that used them, the latest last."""
+
+    __slots__ = ("users",)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.users: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Gone:
+    """An eviction: the `number`-th that was noted, since times may be equal."""
+
+    number: int
     event: Event
     by_hand: bool
 
@@ -57,13 +73,14 @@ class MissRecorder:
 
     def __init__(self, page: int, clock: Callable[[], float], most_tokens: int = MOST_TOKENS) -> None:
         self._page, self._clock, self._most_tokens = page, clock, most_tokens
-        self._trees: dict[str, dict[str, RadixTree[Node]]] = {}
+        self._trees: dict[str, dict[str, RadixTree[_Part]]] = {}
         self._recency = Recency()
-        self._leaves: Victims[Node] = Victims(order("lru"), self._recency)
+        self._leaves: Victims[_Part] = Victims(order("lru"), self._recency)
         self.held = 0
         self._users: dict[int, _User] = {}
         self._gone: dict[int, list[_Gone]] = {}
         self._order: deque[int] = deque()
+        self._noted = 0
         self._failed: deque[Event] = deque(maxlen=1000)
         self._disk_cleared = float("-inf")
         self._unnamed: Event | None = None
@@ -71,7 +88,7 @@ class MissRecorder:
     def note(self, events: Sequence[Event]) -> None:
         """Take in what happened in the cache, oldest first."""
         cleared: Counter[str] = Counter()
-        gone: list[_Gone] = []
+        gone: list[tuple[Event, bool]] = []
         for event in reversed(events):
             if event.kind == "cleared":
                 cleared[event.tier] += event.tokens
@@ -83,13 +100,14 @@ class MissRecorder:
                 # Whoever clears a tier evicts from it for nobody, and says so right afterwards.
                 by_hand = event.by is None and cleared[event.tier] > 0
                 cleared[event.tier] -= event.tokens if by_hand else 0
-                gone.append(_Gone(event, by_hand))
-        for one in reversed(gone):
-            if one.event.of:
-                self._gone.setdefault(one.event.of, []).append(one)
-                self._order.append(one.event.of)
-            elif one.event.kept_in is None:
-                self._unnamed = one.event
+                gone.append((event, by_hand))
+        for event, by_hand in reversed(gone):
+            if event.of:
+                self._noted += 1
+                self._gone.setdefault(event.of, []).append(_Gone(self._noted, event, by_hand))
+                self._order.append(event.of)
+            elif event.kept_in is None:
+                self._unnamed = event
         while len(self._order) > MOST_EVENTS:
             oldest = self._order.popleft()
             self._gone[oldest].pop(0)
@@ -133,19 +151,20 @@ class MissRecorder:
             elsewhere = max((min(each.match(tokens)[1], most) for each in others), default=0)
         return Past(found, stored, behind, elsewhere, self._page, loss)
 
-    def _behind(self, node: Node, matched: int, session: str | None) -> int:
+    def _behind(self, node: _Part, matched: int, session: str | None) -> int:
         """Tokens that were stored by a request of `session` behind the end of a match."""
         parts = [node] if matched < node.end else list(node.children.values())
         for part in sorted(parts, key=lambda part: part.usage.stamp, reverse=True):
-            user = self._users.get(part.usage.by)
-            if user is not None and user.session == session:
-                return max(user.length, part.end) - matched
+            for user in self._users_of(part):
+                if user.session == session:
+                    return max(user.length, part.end) - matched
         return 0
 
-    def _loss(self, node: Node, at: int, client: str) -> Loss | None:
+    def _loss(self, node: _Part, at: int, client: str) -> Loss | None:
         """How the token at `at`, on the way to `node`, left the cache."""
         part = next(step for step in node.path() if at < step.end)
-        for gone in reversed(self._gone.get(part.usage.by, ())):
+        told = [gone for id in part.users for gone in self._gone.get(id, ())]
+        for gone in sorted(told, key=lambda gone: gone.number, reverse=True):
             event = gone.event
             if event.depth <= at < event.depth + event.tokens:
                 if event.kept_in == "disk" and self._disk_cleared >= event.time:
@@ -155,11 +174,15 @@ class MissRecorder:
                 name = by.request if by is not None and by.client == client else None
                 cause: LossCause = "cleared" if gone.by_hand else "expired" if event.expired else "evicted"
                 return Loss(cause, event.tier, event.tokens, event.kept_in, self._clock() - event.time, name)
-        user = self._users.get(part.usage.by)
-        # Policies that do not say whose tokens they evict: something went since then, and this with it.
-        if self._unnamed is not None and user is not None and self._unnamed.time >= user.time:
+        # Policies that do not say whose tokens they evict: something went since the last use, and this with it.
+        used = max((user.time for user in self._users_of(part)), default=float("inf"))
+        if self._unnamed is not None and self._unnamed.time >= used:
             return Loss("evicted", self._unnamed.tier)
         return None
+
+    def _users_of(self, part: _Part) -> Iterator[_User]:
+        """Those of its users that are still known, the latest first."""
+        return (self._users[id] for id in reversed(part.users) if id in self._users)
 
     def _damage(self, request: Request, allocation: Allocation) -> Loss | None:
         """Pages of this request that could not be brought up, or not even be fetched while it was waiting."""
@@ -176,27 +199,29 @@ class MissRecorder:
         """Note that an allocation had int32 [n] `tokens` in the cache."""
         trees = self._trees.setdefault(_client(salt), {})
         # The key that pages would be chained to is free here, and keeps the salt.
-        tree = trees.get(salt) or trees.setdefault(salt, RadixTree(1, salt.encode()))
+        tree = trees.get(salt) or trees.setdefault(salt, RadixTree(1, salt.encode(), kind=_Part))
         node, matched = tree.match(tokens)
         if matched < node.end:
-            node = tree.split(node, matched - node.depth)
+            lower, node = node, tree.split(node, matched - node.depth)
+            node.users = lower.users
             self.held += NODE_TOKENS
         if matched < len(tokens):
             self.held += len(tokens) - matched
             if node.parent is not None and not node.children:
                 node.tokens = np.concatenate((node.tokens, tokens[matched:]))
             else:
-                usage = self._recency.fresh(matched, len(tokens) - matched, by)
+                usage = self._recency.fresh(matched, len(tokens) - matched)
                 node = tree.add(node, tokens[matched:].copy(), Runs(), [], usage)
                 self.held += NODE_TOKENS
         for step in node.path():
-            self._recency.touch(step.usage, by=by)
+            self._recency.touch(step.usage)
+            step.users = (*(id for id in step.users[1 - MOST_USERS :] if id != by), by)
         if not node.children:
             self._leaves.offer(node)
         while self.held > self._most_tokens and (oldest := self._leaves.pop(0.0)) is not None:
             self._forget(oldest)
 
-    def _forget(self, leaf: Node) -> None:
+    def _forget(self, leaf: _Part) -> None:
         root = leaf.path()[0].parent
         assert root is not None
         assert leaf.parent is not None

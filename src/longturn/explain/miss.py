@@ -100,9 +100,9 @@ def why(past: Past) -> Miss | None:
             return Miss("below_page", at, lost)
         if loss is None:
             return Miss("never_stored", at, lost)
-        if loss.kept_in:
-            # It was there at that time, and no longer is; when it went, its store does not say.
-            return Miss(loss.cause, at, lost, loss.kept_in)
+        if loss.kept_in == "disk":
+            # It was there at that time, and no longer is. Its store evicts by itself, and does not say when.
+            return Miss(loss.cause, at, lost, "disk")
         return Miss(loss.cause, at, lost, loss.tier, loss.ago, loss.by)
     known = max(past.found, past.stored)
     if past.elsewhere >= known + SHORT:

@@ -212,7 +212,7 @@ class LongturnCache:
             tokens = np.concatenate([node.tokens for node in path])
             parents = [tree.root.keys[0], *keys]
             refs = [PageRef(key, parents[i], i) for i, key in enumerate(keys) if key in absent]
-            self._lower.save(refs, tokens, allocation.runs, allocation.id)
+            self._lower.save(refs, tokens, allocation.runs, allocation.id, allocation.id)
 
     def extend(self, allocation: Allocation, length: int) -> bool:
         missing = length - len(allocation.runs)
@@ -262,7 +262,7 @@ class LongturnCache:
             allocation.pages, allocation.last_key = first + len(keys), keys[-1]
             if self.options.write_policy == "write_through":
                 refs = [PageRef(key, parents[i], first + i) for i, key in enumerate(keys)]
-                self._lower.save(refs, tokens, allocation.runs, allocation.id)
+                self._lower.save(refs, tokens, allocation.runs, allocation.id, allocation.id)
 
     def release(self, allocation: Allocation) -> None:
         del self._allocations[allocation.id]
@@ -347,7 +347,7 @@ class LongturnCache:
         assert root is not None
         parents, first = [root.keys[0], *keys], len(keys) - len(lost)
         refs = [PageRef(key, parents[first + i], first + i) for i, key in enumerate(lost)]
-        self._lower.save(refs, tokens, runs, by)
+        self._lower.save(refs, tokens, runs, by, node.usage.by)
 
     # -- transfers, signals, pictures, checks --------------------------------------------------------------------
 
