@@ -15,8 +15,9 @@ from longturn.engine import SamplingParams
 from longturn.errors import RequestError
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.caching.anthropic import CachedPrompt
-from longturn.serve.caching.diagnostics import Digest, Remembered, miss_reason
+from longturn.serve.caching.diagnostics import Digest, miss_reason
 from longturn.serve.caching.entries import Entries
+from longturn.serve.caching.remembered import Remembered
 from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
@@ -35,7 +36,7 @@ class AnthropicCache:
     """What this server remembers for Anthropic's clients: entries of prompt caching, and digests of requests."""
 
     entries: Entries = field(default_factory=Entries)
-    remembered: Remembered = field(default_factory=Remembered)
+    remembered: Remembered[Digest] = field(default_factory=Remembered)
 
 
 async def _cache(request: Request) -> AnthropicCache:
@@ -127,7 +128,7 @@ def _call(
     return Call([(ready.tokens, params)], rendering, stream=bool(request.stream), hints=cached.hints)
 
 
-def _diagnosed(remembered: Remembered, salt: str, previous: str | None, digest: Digest) -> Json:
+def _diagnosed(remembered: Remembered[Digest], salt: str, previous: str | None, digest: Digest) -> Json:
     """The `diagnostics` field of an answer; null where there is nothing to compare with, or nothing to tell."""
     reason = miss_reason(remembered.find(salt, previous), digest) if previous is not None else None
     return {"diagnostics": reason and {"cache_miss_reason": reason}}

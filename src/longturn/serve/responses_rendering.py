@@ -125,9 +125,9 @@ class ResponsesRendering:
         options, records = request.prompt_cache_options, self._cache.records
         diagnostics = None
         if options is not None and options.comparison_response_id is not None:
-            earlier = records.get(self._owner, options.comparison_response_id)
+            earlier = records.find(self._owner, options.comparison_response_id)
             diagnostics = diagnosed(earlier, record, prompt, len(self._prompt.tokens), read)
-        records.put(self._owner, self.id, record)
+        records.keep(self._owner, self.id, record)
         return diagnostics
 
     def _parts(self, output: Output) -> list[Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -65,27 +63,6 @@ def miss_reason(old: Digest | None, new: Digest) -> Json | None:
             return _missed(f"{level}_changed", old, at + kept)
         at += len(before)
     return None
-
-
-class Remembered:
-    """Digests of the latest requests by the client's salt and the answer's id, the oldest out first. Thread-safe."""
-
-    def __init__(self, limit: int = 1000) -> None:
-        self._digests: OrderedDict[tuple[str, str], Digest] = OrderedDict()
-        self._limit = limit
-        self._lock = threading.Lock()
-
-    def find(self, salt: str, id: str) -> Digest | None:
-        """The request that answer `id` of this client answered."""
-        with self._lock:
-            return self._digests.get((salt, id))
-
-    def keep(self, salt: str, id: str, digest: Digest) -> None:
-        """Remember a request."""
-        with self._lock:
-            self._digests[salt, id] = digest
-            while len(self._digests) > self._limit:
-                self._digests.popitem(last=False)
 
 
 def _missed(kind: str, old: Digest, segments: int) -> Json:

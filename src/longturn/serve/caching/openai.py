@@ -23,7 +23,8 @@ from longturn.engine import Output
 from longturn.errors import RequestError
 from longturn.explain.limits import BY_MARKS_LIFE, KEPT_LONGER, LIVES, minimum
 from longturn.serve.caching.entries import Entries, prefix_keys
-from longturn.serve.caching.openai_diagnostics import Records
+from longturn.serve.caching.openai_diagnostics import Record
+from longturn.serve.caching.remembered import Remembered
 
 Regime = Literal["breakpoints", "intervals", "engine"]
 
@@ -106,7 +107,7 @@ class OpenAICache:
 
     def __init__(self, entries: Entries | None = None) -> None:
         self._entries = entries or Entries()
-        self.records = Records()
+        self.records: Remembered[Record] = Remembered()
 
     def plan(
         self,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +17,6 @@ from longturn.ledger import TokenUse
 
 Json = dict[str, Any]
 
-LIMIT = 10_000
-"""Requests that are remembered."""
 SETTINGS = {
     "parallel_tool_calls": "tools_changed",
     "format": "text_format_changed",
@@ -51,27 +47,6 @@ class Record:
         """Segments that both begin with."""
         pairs = enumerate(zip(self.segments, other.segments, strict=False))
         return next((at for at, (a, b) in pairs if a != b), min(len(self.segments), len(other.segments)))
-
-
-class Records:
-    """The requests remembered, by owner and id, the oldest out first. Safe for several threads."""
-
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
-        self._limit = limit
-        self._lock = threading.Lock()
-
-    def put(self, owner: str, id: str, record: Record) -> None:
-        """Remember a request."""
-        with self._lock:
-            self._records[owner, id] = record
-            while len(self._records) > self._limit:
-                self._records.popitem(last=False)
-
-    def get(self, owner: str, id: str) -> Record | None:
-        """A request, if it is still known."""
-        with self._lock:
-            return self._records.get((owner, id))
 
 
 def diagnosed(earlier: Record | None, record: Record, prompt: Prompt, tokens: int, read: int) -> Json:
