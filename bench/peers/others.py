@@ -17,7 +17,7 @@ class Others:
         self._before = self._now()
 
     def share(self) -> float:
-        """Of all processors' time, 0 to 1: busy, and neither by this process nor by the server (0 after a restart)."""
+        """Of all processors' time, 0 to 1: busy, and neither by this process nor by the server."""
         wall, busy, own = (after - before for before, after in zip(self._before, self._now(), strict=True))
         cores = psutil.cpu_count() or 1
         return min(max((busy - own) / (wall * cores), 0.0), 1.0) if wall else 0.0

@@ -29,6 +29,7 @@ class Server:
     def __init__(self, engine: str, places: Places, pools: Pools) -> None:
         self.engine = engine
         self.started_in_s = 0.0
+        self._spent_s = 0.0  # by those that were killed
         self._places, self._pools = places, pools
         self._scratch = tempfile.TemporaryDirectory(prefix=f"peers-{engine}-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,6 +74,7 @@ class Server:
 
     def stop(self) -> None:
         """Kill it, as a power cut would. It may be started again, with the same files on disk."""
+        self._spent_s = self.cpu_seconds()
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(30)
@@ -88,8 +90,8 @@ class Server:
         return sum(_proportional_bytes(process) for process in self._processes())
 
     def cpu_seconds(self) -> float:
-        """Processor time that its living processes have taken."""
-        return sum(_cpu_seconds(process) for process in self._processes())
+        """Processor time that its processes have taken since it was first started."""
+        return self._spent_s + sum(_cpu_seconds(process) for process in self._processes())
 
     def _processes(self) -> list[psutil.Process]:
         if self._process is None:
