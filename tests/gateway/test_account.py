@@ -40,6 +40,8 @@ class Desk:
         status: int = 200,
         model: str | None = None,
         wait: float = 60.0,
+        outcome: str = "complete",
+        ended: bool = True,
     ) -> tuple[RequestLine, Entry]:
         self.now += wait
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -48,8 +50,8 @@ class Desk:
                 Asked(1, self.now, self.dialect, "http://up", "/x", key, session, ""),
                 data,
                 Answered(1, status, "application/json", ""),
-                Answer(usage=usage, model=model, finish="stop", ended=True),
-                Ended(1, "complete", 900.0, 100.0, 5.0, len(data), 10),
+                Answer(usage=usage, model=model, finish="stop", ended=ended),
+                Ended(1, outcome, 900.0, 100.0, 5.0, len(data), 10),
             )
         )
 
@@ -194,6 +196,15 @@ def test_errors_and_garbage_have_lines_but_are_nothing_to_compare_with() -> None
         assert line.use.logical == 0
         assert entry.trouble is not None
         assert line.model
+
+
+def test_who_leaves_after_the_end_has_the_whole_answer() -> None:
+    _, entry = Desk().tell(chat("Hi"), counted(100), outcome="client_left")
+    assert entry.outcome == "complete"
+    _, entry = Desk().tell(chat("Hi"), counted(100), outcome="client_left", ended=False)
+    assert entry.outcome == "client_left"
+    _, entry = Desk().tell(chat("Hi"), counted(100), outcome="broken")
+    assert entry.outcome == "broken"
 
 
 def test_usage_that_does_not_add_up_is_said() -> None:

@@ -89,7 +89,8 @@ class Bookkeeper:
             dialect=asked.dialect,
             key=asked.key,
             status=told.answered.status if told.answered else None,
-            outcome=ended.outcome,
+            # OpenAI's clients leave at `[DONE]`, which can be a moment before the connection's own end.
+            outcome="complete" if answer.ended and ended.outcome == "client_left" else ended.outcome,
             error=answer.error,
             ended=answer.ended,
             garbled=answer.garbled,

@@ -141,8 +141,9 @@ def main() -> None:
     with Book(given.ledger) as book, Entries(given.ledger) as entries:
         accountant = Accountant(Bookkeeper(given.prices, given.content), book, entries, charges)
         for url in given.engine:
-            if url not in PUBLIC.values() and (counted := counters.read(url)) is not None:
-                entries.count(counted)
+            if url not in PUBLIC.values():
+                # An engine that is not there yet will begin at 0.
+                entries.count(counters.read(url) or counters.Counted(url, time.time(), "", 0, 0))
         charges.write(frames.packed(Ready()))
         written = time.monotonic()
         while (frame := frames.read(told)) is not None:

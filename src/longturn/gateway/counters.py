@@ -16,7 +16,10 @@ TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What an engine has counted since it was started. at: unix seconds; None where it does not count that."""
+    """What an engine has counted since it was started. at: unix seconds; None where it does not count that.
+
+    engine: its name in `longturn.dialects.engines`; empty before it was seen.
+    """
 
     upstream: str
     at: float
