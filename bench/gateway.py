@@ -206,6 +206,7 @@ async def measure(streams: int, events: int, gap: float, rounds: int) -> dict[st
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "cpus": os.cpu_count(),
             "load_before": load_before,
+            "nice": os.nice(0),
             "latency": latency,
             "load": load,
             "memory_mib": {"idle": [n >> 20 for n in idle], "peak": [n >> 20 for n in peaks]},
@@ -232,7 +233,8 @@ def write_docs(result: dict[str, Any]) -> None:
     ]
     note = (
         f"Measured on {result['date'][:10]} by `bench/gateway.py`: {result['cpus']} cores shared by client, upstream, "
-        f"gateway and others (load {result['load_before']:.1f} before)."
+        f"gateway and others (load {result['load_before']:.1f} before; nice {result['nice']}). "
+        "The streams begin at the same instant, which is what their slowest events wait for."
     )
     table = "\n".join(["|  |  |", "| --- | ---: |", *(f"| {name} | {value} |" for name, value in rows)])
     text = PAGE.read_text(encoding="utf-8")
