@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx
 import pytest
 from anthropic import Anthropic
 from anthropic.types import Message, Usage
@@ -294,19 +292,3 @@ def test_what_was_evicted_is_not_said_to_be_read(crowded):
     written = counts(ask(system=marked, messages=[question]))[1]
     service.clear_tier("device")
     assert counts(ask(system=marked, messages=[question])) == (0, written, 0)
-
-
-def test_a_prefix_cannot_be_read_before_the_first_answer_begins(url: str):
-    """Requests that are sent together all write."""
-    body = {"model": "tiny", "max_tokens": 1, "system": [text(300, MARK)], "messages": [user(text(20))]}
-
-    async def together() -> list[dict]:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-            answers = await asyncio.gather(*(http.post("/v1/messages", json=body) for _ in range(3)))
-        return [answer.json()["usage"] for answer in answers]
-
-    usages = asyncio.run(together())
-    assert usages[0]["cache_creation_input_tokens"] > 100
-    assert {usage["cache_creation_input_tokens"] + usage["cache_read_input_tokens"] for usage in usages} == {
-        usages[0]["cache_creation_input_tokens"]
-    }

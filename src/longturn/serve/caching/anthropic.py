@@ -69,12 +69,15 @@ class CachedPrompt:
     @property
     def hints(self) -> list[Hint]:
         """What the engine's cache shall keep, and for how long: all that is marked, and what is found."""
-        kept = [(limits.LIVES[ttl_of(mark)], self._ends[mark.index]) for mark in self._marks]
+        kept = [(self._ends[mark.index], limits.LIVES[ttl_of(mark)]) for mark in self._marks]
         hit = self._hit(len(self._tokens))
         if hit is not None and (entry := self._entries.find(self._keys[hit])):
-            kept.append((entry.life, entry.tokens))
-        # The longest life last: what lies in several prefixes is kept for it.
-        return [Hint("pin", self._tokens, stop=stop, seconds=life) for life, stop in sorted(kept)]
+            kept.append((entry.tokens, entry.life))
+        # Marks of tools and system may end together, with a life each.
+        lives: dict[int, float] = {}
+        for stop, life in kept:
+            lives[stop] = max(life, lives.get(stop, 0.0))
+        return [Hint("pin", self._tokens, stop=stop, seconds=life) for stop, life in lives.items()]
 
     def began(self, reused: int) -> Cached:
         """The answer begins, and `reused` tokens of its prompt came from the engine's cache: what counts as what.
