@@ -157,6 +157,23 @@ def test_a_schema_nested_without_end_is_refused(grammars: Grammars) -> None:
     assert caught.value.param == "guided_json"
 
 
+def test_long_chains_do_not_end_the_process(grammars: Grammars) -> None:
+    n = 3000
+    links = {f"a{i}": {"type": "array", "items": {"$ref": f"#/$defs/a{i + 1}"}} for i in range(n)}
+    schema = {"$ref": "#/$defs/a0", "$defs": {**links, f"a{n}": {"type": "integer"}}}
+    assert complete(grammars, json_schema(schema, "x"), "[]")
+    rules = [f'r{i}: "x" r{i + 1} | "z"' for i in range(n)]
+    lark = "\n".join(["start: r0", *rules, f'r{n}: "y"'])
+    assert complete(grammars, grammar(lark, "x"), "xxz")
+
+
+def test_sources_that_are_too_long_are_refused() -> None:
+    for text in ("root ::= " + "a" * 20_000, "start: " + "a" * 200_000):
+        with pytest.raises(RequestError, match="simplify it") as caught:
+            grammar(text, "guided_grammar")
+        assert caught.value.param == "guided_grammar"
+
+
 def test_what_costs_too_much_is_refused(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constraint, "SLOWEST_MASK", -1.0)
     with pytest.raises(RequestError, match="takes too long to tell"):

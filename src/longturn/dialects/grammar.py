@@ -31,6 +31,8 @@ Schema = Mapping[str, Any] | bool
 WHITE_SPACE = r"[ \t\n]{0,40}"
 # GBNF is translated to Lark, which takes time with the square of its rules: a second for so many characters.
 MAX_GBNF = 20_000
+# What refers to itself in longer chains than fit here would take more stack than the engine has for compiling.
+MAX_SOURCE = 200_000
 _LARK = re.compile(r"\s*(%llguidance\b|start\s*(\[|:(?!:=)))")
 
 
@@ -84,14 +86,10 @@ def choice(options: Sequence[str], param: str) -> Grammar:
 def grammar(text: str, param: str) -> Grammar:
     """Text that a context-free grammar derives: in Lark from its rule `start`, in GBNF from its rule `root`.
 
-    Raises RequestError for GBNF of more than `MAX_GBNF` characters.
+    Raises RequestError for GBNF of more than `MAX_GBNF` characters, or Lark of more than `MAX_SOURCE`.
     """
-    if any(_LARK.match(line) for line in text.splitlines()):
-        return Grammar("lark", text, param)
-    if len(text) > MAX_GBNF:
-        message = f"{param} has {len(text)} characters, in GBNF at most {MAX_GBNF}: write it in Lark, or send a schema."
-        raise RequestError(message, param=param)
-    return Grammar("gbnf", text, param)
+    kind: Kind = "lark" if any(_LARK.match(line) for line in text.splitlines()) else "gbnf"
+    return Grammar(kind, _short(text, MAX_GBNF if kind == "gbnf" else MAX_SOURCE, param), param)
 
 
 def tool_calls(tools: Sequence[ToolSchema], param: str, *, form: CallForm = "tagged", several: bool = True) -> Grammar:
@@ -151,9 +149,15 @@ def _json(schema: Schema, param: str, strict: bool) -> str:
     if not isinstance(schema, bool):
         schema = {**schema, "x-guidance": {"whitespace_pattern": WHITE_SPACE, "lenient": not strict}}
     try:
-        return json.dumps(schema, ensure_ascii=False)
+        return _short(json.dumps(schema, ensure_ascii=False), MAX_SOURCE, param)
     except RecursionError:
         raise RequestError(f"{param} is nested too deeply: simplify the schema.", param=param) from None
+
+
+def _short(text: str, most: int, param: str) -> str:
+    if len(text) > most:
+        raise RequestError(f"{param} has {len(text)} characters, at most {most} are taken: simplify it.", param=param)
+    return text
 
 
 def _literal(text: str) -> str:

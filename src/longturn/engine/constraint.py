@@ -5,11 +5,13 @@ llguidance does the work. It is loaded with the first grammar, and so is its vie
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,11 @@ LEXER_FUEL = 500_000
 
 Ten tools of 180 fields each take a fifth. Repetitions of repetitions, which pass the first look, fail at half the cost.
 """
+DEEP_STACK = 512 << 20
+"""Bytes, of which only those that are needed become memory: llguidance compiles nested grammars by recursion."""
+
+T = TypeVar("T")
+_starting = Lock()
 
 
 class Constraint:
@@ -73,7 +80,7 @@ class Grammars:
         self._words: LLTokenizer | None = None
         self._loading = Lock()
         # Without a lock: a hit must not wait for somebody else's grammar to be compiled.
-        self._compiled = lru_cache(COMPILED)(self._compile)
+        self._compiled = lru_cache(COMPILED)(lambda grammar: _with_deep_stack(lambda: self._compile(grammar)))
 
     def prepare(self, grammar: Grammar) -> None:
         """Compile `grammar` unless it is known: milliseconds, or a second for a large one. Raises as `start` does."""
@@ -115,6 +122,25 @@ class Grammars:
                 except ValueError as error:
                     raise _refused(grammar, f"this model's tokenizer cannot be constrained ({error})") from error
             return self._words
+
+
+def _with_deep_stack(work: Callable[[], T]) -> T:
+    """Do `work` in a thread of its own, where a long chain of rules or references does not end the process."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    with _starting:
+        usual = threading.stack_size(DEEP_STACK)
+        try:
+            threading.Thread(target=run, name="longturn-grammar", daemon=True).start()
+        finally:
+            threading.stack_size(usual)
+    return done.result()
 
 
 def _source(grammar: Grammar) -> str:
