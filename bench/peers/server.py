@@ -19,7 +19,7 @@ from bench.peers.places import Places
 from bench.peers.pools import Pools
 from longturn.errors import LongturnError
 
-START_S = 600.0
+START_S = 900.0
 """vLLM compiles the model when it starts for the first time."""
 
 
