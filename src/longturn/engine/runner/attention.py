@@ -124,8 +124,8 @@ def _attend_past(plan: StepPlan, singles: Singles, layer: int, folded: Tensor, g
     """
     _, kv_heads, _, dim = folded.shape
     if singles.in_order:
-        found = [partial(folded[i : i + 1], *piece.read(layer), scale) for i, piece in enumerate(singles.past)]
-        return torch.cat([result for result, _ in found]), torch.cat([weight for _, weight in found])
+        one_each = [partial(folded[i : i + 1], *piece.read(layer), scale) for i, piece in enumerate(singles.past)]
+        return torch.cat([result for result, _ in one_each]), torch.cat([weight for _, weight in one_each])
     before = torch.zeros_like(folded)
     before_weight = torch.full(folded.shape[:3], -torch.inf)
     if singles.in_one_piece:
