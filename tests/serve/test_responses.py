@@ -162,8 +162,15 @@ def test_logprobs_come_where_they_are_included(client: OpenAI):
         ({"tools": [{"type": "function"}]}, "tools[0].name", "missing"),
         ({"background": True}, "background", "not supported"),
         ({"input": [{"type": "computer_call", "id": "x"}]}, "input[0]", "'computer_call' are not supported"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, None, "reads text only"),
-        ({"input": [{"type": "compaction", "encrypted_content": "e30="}]}, None, "did not make it"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content", "reads text only"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id", "missing"),
+        (
+            {"input": [{"type": "compaction", "encrypted_content": "e30="}]},
+            "input[0].encrypted_content",
+            "did not make",
+        ),
+        ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
+        ({"top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"input": []}, "input", "missing"),
         ({"input": 7}, "input", "list"),
         ({"tool_choice": "required"}, "tool_choice", "needs tools"),
@@ -173,13 +180,13 @@ def test_logprobs_come_where_they_are_included(client: OpenAI):
         ({"prompt_cache_options": {"ttl": "5m"}}, "prompt_cache_options.ttl", "30m"),
     ],
 )
-def test_what_cannot_be_done_is_refused(http: httpx.Client, fields: dict, param: str | None, says: str):
+def test_what_cannot_be_done_is_refused(http: httpx.Client, fields: dict, param: str, says: str):
     refused = http.post("/v1/responses", json={**ASK, **fields})
     error = refused.json()["error"]
     assert refused.status_code in (400, 404)
     assert error["type"] == "invalid_request_error"
     assert says in error["message"]
-    assert param is None or error["param"] == param
+    assert error["param"] == param
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "order=up", "after=msg_0"])

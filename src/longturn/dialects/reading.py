@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -31,14 +31,17 @@ def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        raise _readable(error) from None
+        raise _readable(error, body) from None
 
 
-def _readable(error: ValidationError) -> RequestError:
+def _readable(error: ValidationError, body: Mapping[str, Any]) -> RequestError:
     """The first finding as one sentence. It names the type of what was sent, never the content."""
     found = error.errors(include_url=False)[0]
+    steps = list(_steps(found["loc"], body))
+    if found["type"] == "missing":
+        steps.append(found["loc"][-1])
     param = ""
-    for step in found["loc"]:
+    for step in steps:
         param += f"[{step}]" if isinstance(step, int) else f".{step}" if param else step
     if found["type"] == "missing":
         message = f"{param} is missing: add it to the request."
@@ -47,6 +50,17 @@ def _readable(error: ValidationError) -> RequestError:
     else:
         message = f"{param}: {found['msg'].removeprefix('Input ')} (got {_json_type(found['input'])})."
     return RequestError(message, param=param or None)
+
+
+def _steps(loc: tuple[int | str, ...], body: Any) -> Iterator[int | str]:
+    """The steps of `loc` that lead through `body`, without the names that pydantic gives to the members of a union."""
+    for step in loc:
+        if isinstance(body, Mapping) and step in body:
+            body = body[str(step)]
+            yield step
+        elif isinstance(body, list) and isinstance(step, int) and step < len(body):
+            body = body[step]
+            yield step
 
 
 def _json_type(value: object) -> str:

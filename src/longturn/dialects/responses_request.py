@@ -105,13 +105,13 @@ class ResponsesRequest(Caching):
     instructions: str | None = None
     previous_response_id: str | None = None
     conversation: Annotated[str, BeforeValidator(_id_of)] | None = None
-    max_output_tokens: int | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
     tools: list[Annotated[Tool, BeforeValidator(_functions_only)]] | None = None
     tool_choice: ToolChoice | None = None

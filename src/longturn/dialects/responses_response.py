@@ -40,6 +40,7 @@ def response(id: str, created: int, request: Mapping[str, Any], status: str, out
     """A response object. created: Unix seconds; request: its body, whose settings are repeated."""
     conversation = request.get("conversation")
     echoed = {name: default if request.get(name) is None else request[name] for name, default in ECHOED.items()}
+    echoed["text"] = {"format": {"type": "text"}, **echoed["text"]}
     return {
         "id": id,
         "object": "response",

@@ -50,9 +50,10 @@ def prompted(front: Front, stored: StoredResponses, owner: str, body: Mapping[st
     request = responses.parse(body)
     front.check_model(request.model)
     own = responses.listed(body.get("input") or [])
-    items = [*stored.before(request, owner), *own]
-    body = {**body, "input": items}
-    request = responses.parse(body)
+    before = stored.before(request, owner)
+    body = {**body, "input": [*before, *own]}
+    if before:
+        request = responses.parse(body)
     try:
         return Prompted(request, body, own, _measured(front, body, request))
     except PromptTooLong:
