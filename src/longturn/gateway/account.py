@@ -175,7 +175,7 @@ def _saving(model: str, use: TokenUse, lost: int, written_1h: int) -> float | No
 def _read(told: Told) -> tuple[dict[str, Any], str | None]:
     """The body of the request as an object, and why it is none."""
     if told.body is None:
-        return {}, "the request could not be decoded"
+        return {}, "the request was not kept whole, or is not in its encoding"
     try:
         # Keys keep their order: some causes show only there.
         body = as_dict(msgspec.json.decode(told.body))

@@ -30,8 +30,8 @@ from longturn.ledger.book import Book
 
 log = logging.getLogger("longturn.gateway")
 
-LONGEST_BODY = 64 << 20
-"""Bytes of a request that are read along; a longer one is counted, and not explained."""
+HELD = 256 << 20
+"""Bytes of all requests that are under way together; one that comes on top is counted, and not explained."""
 BATCH = 200
 """Lines that are written at once, at most."""
 LONGEST_WAIT = 1.0
@@ -46,13 +46,14 @@ class Open:
 
     asked: Asked
     body: bytearray = field(default_factory=bytearray)
+    whole: bool = True
     answered: Answered | None = None
     reader: AnswerReader | None = None
 
     def told(self, ended: Ended) -> Told:
         """The whole of it."""
         body: bytes | None = None
-        if len(self.body) <= LONGEST_BODY and not ended.lost:
+        if self.whole and not ended.lost:
             with contextlib.suppress(CannotDecode):
                 body = decoder(self.asked.encoding)(bytes(self.body))
         return Told(self.asked, body, self.answered, self.reader.finish() if self.reader else Answer(), ended)
@@ -69,6 +70,7 @@ class Accountant:
         self._open: dict[int, Open] = {}
         self._done: list[tuple[RequestLine, Entry]] = []
         self._failing = False
+        self._held = 0
 
     def hear(self, frame: frames.Frame) -> None:
         """The next frame."""
@@ -85,8 +87,7 @@ class Accountant:
     def _follow(self, exchange: Open, frame: Sent | Answered | Got | Ended) -> None:
         match frame:
             case Sent():
-                if len(exchange.body) <= LONGEST_BODY:
-                    exchange.body += frame.data
+                self._hold(exchange, frame.data)
             case Answered():
                 exchange.answered = frame
                 exchange.reader = AnswerReader(exchange.asked.dialect, frame.kind, frame.encoding)
@@ -95,6 +96,7 @@ class Accountant:
                     exchange.reader.feed(frame.data)
             case Ended():
                 del self._open[frame.id]
+                self._held -= len(exchange.body)
                 told = exchange.told(frame)
                 try:
                     self._done.append(self._bookkeeper.account(told))
@@ -103,6 +105,12 @@ class Accountant:
                     # stands there could be content.
                     log.error("a request cannot be explained (%s): please report it", type(error).__name__)
                     self._done.append(self._bookkeeper.account(replace(told, body=None)))
+
+    def _hold(self, exchange: Open, data: bytes) -> None:
+        exchange.whole = exchange.whole and self._held + len(data) <= HELD
+        if exchange.whole:
+            exchange.body += data
+            self._held += len(data)
 
     def write(self) -> None:
         """Put what is done into the book. A book that fails costs its lines; the log says so until it works again."""
