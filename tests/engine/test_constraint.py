@@ -162,13 +162,12 @@ def test_long_chains_do_not_end_the_process(grammars: Grammars) -> None:
     links = {f"a{i}": {"type": "array", "items": {"$ref": f"#/$defs/a{i + 1}"}} for i in range(n)}
     schema = {"$ref": "#/$defs/a0", "$defs": {**links, f"a{n}": {"type": "integer"}}}
     assert complete(grammars, json_schema(schema, "x"), "[]")
-    rules = [f'r{i}: "x" r{i + 1} | "z"' for i in range(n)]
-    lark = "\n".join(["start: r0", *rules, f'r{n}: "y"'])
-    assert complete(grammars, grammar(lark, "x"), "xxz")
+    rules = [f'r{i}:"x"r{i + 1}' for i in range(n)]
+    grammars.prepare(grammar("\n".join(["start:r0", *rules, f'r{n}:"y"']), "x"))
 
 
 def test_sources_that_are_too_long_are_refused() -> None:
-    for text in ("root ::= " + "a" * 20_000, "start: " + "a" * 200_000):
+    for text in ("root ::= " + "a" * 20_000, "start: " + "a" * 50_000):
         with pytest.raises(RequestError, match="simplify it") as caught:
             grammar(text, "guided_grammar")
         assert caught.value.param == "guided_grammar"

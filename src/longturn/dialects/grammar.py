@@ -29,10 +29,11 @@ CallForm = Literal["tagged", "bare"]
 Schema = Mapping[str, Any] | bool
 # Longer runs of white space are no layout: a model that cannot decide would go on with them until max_tokens.
 WHITE_SPACE = r"[ \t\n]{0,40}"
-# GBNF is translated to Lark, which takes time with the square of its rules: a second for so many characters.
+# Characters. Longer chains of rules or references than fit here take minutes, or more stack than the engine has.
+MAX_SCHEMA = 200_000
+MAX_LARK = 50_000
+# It is translated to Lark, which takes time with the square of its rules.
 MAX_GBNF = 20_000
-# What refers to itself in longer chains than fit here would take more stack than the engine has for compiling.
-MAX_SOURCE = 200_000
 _LARK = re.compile(r"\s*(%llguidance\b|start\s*(\[|:(?!:=)))")
 
 
@@ -86,10 +87,10 @@ def choice(options: Sequence[str], param: str) -> Grammar:
 def grammar(text: str, param: str) -> Grammar:
     """Text that a context-free grammar derives: in Lark from its rule `start`, in GBNF from its rule `root`.
 
-    Raises RequestError for GBNF of more than `MAX_GBNF` characters, or Lark of more than `MAX_SOURCE`.
+    Raises RequestError for GBNF of more than `MAX_GBNF` characters, or Lark of more than `MAX_LARK`.
     """
     kind: Kind = "lark" if any(_LARK.match(line) for line in text.splitlines()) else "gbnf"
-    return Grammar(kind, _short(text, MAX_GBNF if kind == "gbnf" else MAX_SOURCE, param), param)
+    return Grammar(kind, _short(text, MAX_GBNF if kind == "gbnf" else MAX_LARK, param), param)
 
 
 def tool_calls(tools: Sequence[ToolSchema], param: str, *, form: CallForm = "tagged", several: bool = True) -> Grammar:
@@ -149,7 +150,7 @@ def _json(schema: Schema, param: str, strict: bool) -> str:
     if not isinstance(schema, bool):
         schema = {**schema, "x-guidance": {"whitespace_pattern": WHITE_SPACE, "lenient": not strict}}
     try:
-        return _short(json.dumps(schema, ensure_ascii=False), MAX_SOURCE, param)
+        return _short(json.dumps(schema, ensure_ascii=False), MAX_SCHEMA, param)
     except RecursionError:
         raise RequestError(f"{param} is nested too deeply: simplify the schema.", param=param) from None
 
