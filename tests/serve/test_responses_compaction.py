@@ -98,6 +98,17 @@ def test_a_short_conversation_is_left_alone():
     assert len(fake.requests) == 2
 
 
+def test_what_leaves_no_room_for_a_summary_is_answered_as_it_is():
+    fake = FakeService(["Fine."])
+    long = [HISTORY[0], {"role": "assistant", "content": "z" * 1900}, HISTORY[-1]]
+    with serving(fake) as sdk:
+        edit = {"type": "compaction", "compact_threshold": 200}
+        answer = sdk.responses.create(model="tiny", input=long, context_management=[edit])
+    assert [item.type for item in answer.output] == ["message"]
+    [prompt] = prompts(fake)
+    assert "zzz" in prompt
+
+
 def test_what_cannot_be_compacted():
     fake = FakeService([" "])
     with serving(fake) as sdk:

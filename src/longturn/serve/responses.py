@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -9,7 +10,7 @@ from starlette.responses import Response
 
 from longturn.dialects import responses
 from longturn.dialects.reading import object_of
-from longturn.errors import RequestError
+from longturn.errors import PromptTooLong, RequestError
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.caching.openai import CacheOf, OpenAICache
 from longturn.serve.front import Front, FrontOf, SaltOf
@@ -31,12 +32,13 @@ async def create_response(http: Request, front: FrontOf, stored: StoredOf, cache
     body = await read_body(http, front.body_limit)
     prompt = await off_the_loop(len(body), _read, front, stored, salt, body)
     summary = None
+    # What fits only without being asked to summarise itself is answered as it is.
     if due(prompt):
-        asked = await off_the_loop(
-            len(body), asking, front, stored, salt, {**prompt.body, "previous_response_id": None, "conversation": None}
-        )
-        summary = await summarised(http, front, cache, asked, salt)
-        prompt = await off_the_loop(len(body), with_item, front, prompt, summary.item)
+        with contextlib.suppress(PromptTooLong):
+            whole = {**prompt.body, "previous_response_id": None, "conversation": None}
+            asked = await off_the_loop(len(body), asking, front, stored, salt, whole)
+            summary = await summarised(http, front, cache, asked, salt)
+            prompt = await off_the_loop(len(body), with_item, front, prompt, summary.item)
     return await respond(http, front, _call(front, stored, cache, salt, prompt, summary), salt)
 
 

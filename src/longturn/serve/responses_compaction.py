@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import Request
@@ -79,7 +79,8 @@ async def summarised(http: Request, front: Front, cache: OpenAICache, prompt: Pr
         return text.strip()
 
     try:
-        answers.ask(id, prompt.tokens, params, salt=salt)
+        hints = [replace(hint, salt=salt) for hint in plan.hints]
+        answers.ask(id, prompt.tokens, params, salt=salt, hints=hints)
         text = await unless_gone(http, read())
     finally:
         answers.close()
