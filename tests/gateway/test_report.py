@@ -101,6 +101,23 @@ async def test_from_the_first_request_to_the_report(tmp_path: Path) -> None:
     assert b"12:00:01" not in kept
 
 
+async def test_a_gateway_that_is_stopped_ends_what_hangs(tmp_path: Path) -> None:
+    async def hangs(_: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\ndata:")
+        await reader.read(1)
+
+    async with upstream(hangs) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(post("/v1/messages", {"model": "m"}))
+        await reader.readuntil(b"data:")
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await reader.read() == b""
+        writer.close()
+    (entry,) = proxy.entries()
+    assert entry.outcome == "stopped"
+
+
 async def test_a_gateway_that_is_killed_has_written_what_was_over(tmp_path: Path) -> None:
     async with upstream(answers) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
         for number in range(20):

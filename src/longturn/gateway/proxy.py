@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
@@ -32,7 +33,8 @@ class Proxy:
     """Forwards. Use as a context manager inside a running loop.
 
     Outcomes, as they are told to the tap: `complete`; `client_left`; `broken`, where the upstream ended in the middle
-    of its answer, and the client's connection is ended there too; `unreachable`, where it gave none.
+    of its answer, and the client's connection is ended there too; `unreachable`, where it gave none; `stopped`, where
+    the gateway itself was.
     """
 
     def __init__(self, upstreams: Upstreams, tap: Tap, budgets: Budgets) -> None:
@@ -40,6 +42,8 @@ class Proxy:
         self._tap = tap
         self._budgets = budgets
         self._client: aiohttp.ClientSession | None = None
+        self.stopping = False
+        """Set it before the requests that are left are cancelled."""
 
     async def __aenter__(self) -> Proxy:
         self._client = aiohttp.ClientSession(
@@ -88,6 +92,9 @@ class Proxy:
             answer = await self._forward(request, route, exchange)
             outcome = str(answer.get(OUTCOME, "complete"))
             return answer
+        except asyncio.CancelledError:
+            outcome = "stopped" if self.stopping else "client_left"
+            raise
         except web.RequestPayloadError as error:
             raise web.HTTPBadRequest(text=f"the body is not as its headers say: {error}") from error
         except Exception as error:

@@ -70,7 +70,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[None]:
             access_log=None,
             logger=quiet,
             auto_decompress=False,
-            shutdown_timeout=GRACE,
+            shutdown_timeout=GRACE / 2,  # it waits twice
             max_line_size=LONGEST_HEADER,
             max_field_size=LONGEST_HEADER,
         )
@@ -79,6 +79,7 @@ async def running(options: Options, sock: socket.socket) -> AsyncIterator[None]:
             await web.SockSite(runner, sock, backlog=2048).start()
             yield
         finally:
+            proxy.stopping = True
             await runner.cleanup()
 
 
