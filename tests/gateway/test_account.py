@@ -265,6 +265,27 @@ def test_a_compaction_on_purpose_is_called_so() -> None:
     assert (entry.mechanism, entry.intentional) == ("history_rewritten", True)
 
 
+def test_the_same_beginning_in_two_sessions_is_kept_for_both() -> None:
+    desk = Desk()
+    for session in ("a", "b"):
+        desk.tell(chat("Hello, who are you?"), counted(3000), session=session)
+        desk.tell(chat("Hello, who are you?", "A model.", session), counted(3050, 2944), session=session)
+    desk.tell(chat("Hello, who are you?"), counted(3000), session="c")
+    for session in ("a", "b", "c"):
+        _, entry = desk.tell(chat("Hello, who are you?", "A model.", session, "Yes.", "Go on."), session=session)
+        assert entry.segments == 6
+    assert {past.session for past in desk.keeper.conversations._pasts.values()} == {"a", "b", "c"}
+
+
+def test_history_that_was_not_seen_is_not_missed() -> None:
+    desk = Desk("openai")
+    body = {"model": "gpt-5.1", "instructions": FILLER, "input": "Hello", "tools": [{"type": "function", "name": "f"}]}
+    usage = {"input_tokens": 3000, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 0}}
+    desk.tell(body, usage, session="s")
+    line, entry = desk.tell({**body, "input": "More", "previous_response_id": "resp_1"}, usage, session="s")
+    assert (line.session, line.miss, entry.expected) == ("s", None, None)
+
+
 def test_memory_is_bounded() -> None:
     memory = Conversations(memory=200_000)
     desk = Desk(conversations=memory)

@@ -64,7 +64,9 @@ class Bookkeeper:
         realm: Realm = (asked.upstream, asked.dialect, asked.key)
         shape = shape_of(exchange.prompt)
         named = asked.session or session_in(body)
-        before = self.conversations.find(realm, named, shape) if shape.chain else None
+        # What `previous_response_id` brings has not been seen here.
+        whole = bool(shape.chain) and not body.get("previous_response_id")
+        before = self.conversations.find(realm, named, shape) if whole else None
         session = named or (before.session if before else f"auto-{shape.opening:016x}" if shape.chain else None)
         answered = told.answered is not None and told.answered.status < 400
         line = RequestLine(
@@ -108,7 +110,7 @@ class Bookkeeper:
                 asked.dialect,
             )
             line, entry = self._explained(line, entry, Pair(earlier, exchange), written_1h)
-        if answered and session is not None and told.body is not None and shape.chain:
+        if answered and session is not None and told.body is not None and whole:
             self.conversations.keep(
                 realm, session, named is not None, shape, told.body, dict(answer.usage or {}), asked.started_at
             )

@@ -106,7 +106,7 @@ class Conversations:
         """Remember a request that was answered. What it continues word for word is forgotten, then the oldest."""
         self._count += 1
         past = Past(self._count, realm, session, named, shape, zlib.compress(body, 1), usage, time)
-        if shape.chain and (number := self._superseded(realm, shape)) is not None:
+        if shape.chain and (number := self._superseded(realm, session, shape)) is not None:
             self._forget(number)
         self._pasts[past.number] = past
         self._weight += past.weight
@@ -143,12 +143,14 @@ class Conversations:
                 return past
         return None
 
-    def _superseded(self, realm: Realm, shape: Shape) -> int | None:
-        """The request that is the beginning of this one."""
+    def _superseded(self, realm: Realm, session: str, shape: Shape) -> int | None:
+        """The request of the same conversation that is the beginning of this one."""
         for key in reversed(shape.chain):
             number = self._index.get((realm, key))
-            if number is not None and self._pasts[number].shape.chain[-1] == key:
-                return number
+            if number is not None:
+                past = self._pasts[number]
+                if past.session == session and past.shape.chain[-1] == key:
+                    return number
         return None
 
     def _forget(self, number: int) -> None:
