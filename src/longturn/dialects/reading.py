@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -37,7 +37,7 @@ def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
 def _readable(error: ValidationError, body: Mapping[str, Any]) -> RequestError:
     """The first finding as one sentence. It names the type of what was sent, never the content."""
     found = error.errors(include_url=False)[0]
-    steps = list(_steps(found["loc"], body))
+    steps = _steps(found["loc"], body)
     if found["type"] == "missing":
         steps.append(found["loc"][-1])
     param = ""
@@ -52,15 +52,21 @@ def _readable(error: ValidationError, body: Mapping[str, Any]) -> RequestError:
     return RequestError(message, param=param or None)
 
 
-def _steps(loc: tuple[int | str, ...], body: Any) -> Iterator[int | str]:
-    """The steps of `loc` that lead through `body`, without the names that pydantic gives to the members of a union."""
-    for step in loc:
-        if isinstance(body, Mapping) and step in body:
-            body = body[str(step)]
-            yield step
-        elif isinstance(body, list) and isinstance(step, int) and step < len(body):
-            body = body[step]
-            yield step
+def _steps(loc: tuple[int | str, ...], body: Any) -> list[int | str]:
+    """The steps of `loc` that lead through `body`, without the names that pydantic gives to the members of a union.
+
+    Such a name may also be that of a field: then what leads further counts.
+    """
+    if not loc:
+        return []
+    step, rest = loc[0], loc[1:]
+    skipped = _steps(rest, body)
+    if isinstance(body, Mapping):
+        inside = step in body
+    else:
+        inside = isinstance(body, list) and isinstance(step, int) and step < len(body)
+    taken = [step, *_steps(rest, body[step])] if inside else []
+    return taken if len(taken) >= len(skipped) else skipped
 
 
 def _json_type(value: object) -> str:

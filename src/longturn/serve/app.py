@@ -1,4 +1,4 @@
-"""The OpenAI-compatible application over one engine."""
+"""The application over one engine: the APIs of OpenAI, Anthropic and Google."""
 
 from __future__ import annotations
 
@@ -6,27 +6,17 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from longturn.serve import (
-    cached_contents,
-    chat,
-    completions,
-    conversations,
-    errors,
-    gemini,
-    messages,
-    models,
-    openapi,
-    responses,
-    status,
-    tokenizing,
-)
+from longturn.serve import errors, models, openapi, status, tokenizing
+from longturn.serve.anthropic import messages
 from longturn.serve.caching.gemini import CachedContents
 from longturn.serve.caching.openai import OpenAICache
 from longturn.serve.encoding import Encoding
 from longturn.serve.front import Front
+from longturn.serve.gemini import cached_contents, generate
 from longturn.serve.keys import Keys
 from longturn.serve.metrics import Metrics
-from longturn.serve.stored import StoredResponses
+from longturn.serve.openai import chat, completions, conversations, responses
+from longturn.serve.openai.stored import StoredResponses
 
 if TYPE_CHECKING:
     from longturn.engine import EngineService
@@ -54,7 +44,7 @@ def create_app(service: EngineService, keys: Keys | None = None, *, body_limit: 
         chat,
         completions,
         conversations,
-        gemini,
+        generate,
         messages,
         models,
         responses,

@@ -12,9 +12,9 @@ from longturn.dialects.responses import ConversationRequest
 from longturn.serve.body import read_body
 from longturn.serve.front import FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
+from longturn.serve.openai.stored import StoredOf
+from longturn.serve.openai.stored_conversations import Conversation, no_item
 from longturn.serve.paging import PagingOf
-from longturn.serve.stored import StoredOf
-from longturn.serve.stored_conversations import Conversation, no_item
 
 Json = dict[str, Any]
 router = APIRouter()

@@ -16,14 +16,14 @@ from fastapi import Request
 from longturn.dialects import responses
 from longturn.engine import SamplingParams
 from longturn.errors import RequestError
+from longturn.serve.anthropic.compaction import INSTRUCTIONS, SUMMARY_TOKENS
 from longturn.serve.bridge import Answers
 from longturn.serve.caching.openai import OpenAICache
 from longturn.serve.front import Front
 from longturn.serve.limits import chat_length
-from longturn.serve.messages_compaction import INSTRUCTIONS, SUMMARY_TOKENS
+from longturn.serve.openai.prompt import Prompted, prompted
+from longturn.serve.openai.stored import StoredResponses
 from longturn.serve.respond import unless_gone
-from longturn.serve.responses_prompt import Prompted, prompted
-from longturn.serve.stored import StoredResponses
 
 Json = dict[str, Any]
 

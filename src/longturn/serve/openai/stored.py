@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from longturn.dialects.responses import ResponsesRequest
 from longturn.errors import Refusal, RequestError
-from longturn.serve.stored_conversations import StoredConversations
+from longturn.serve.openai.stored_conversations import StoredConversations
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from longturn.dialects.anthropic import Cached, MessagesRequest
 from longturn.dialects.tool_calls import ToolCall, ToolCallParser
 from longturn.engine import Output
 from longturn.ledger import RequestLine
+from longturn.serve.anthropic.compaction import Compacted
 from longturn.serve.caching.anthropic import CachedPrompt
-from longturn.serve.messages_compaction import Compacted
 from longturn.serve.wires import ANTHROPIC
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from longturn.serve.caching.openai_prompt import Measured, measure
 from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front
 from longturn.serve.limits import chat_length
-from longturn.serve.stored import StoredResponses
+from longturn.serve.openai.stored import StoredResponses
 
 Json = dict[str, Any]
 

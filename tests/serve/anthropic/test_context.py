@@ -14,7 +14,8 @@ import pytest
 from anthropic import Anthropic
 
 from longturn.explain import limits
-from longturn.serve import create_app, in_background, messages_compaction
+from longturn.serve import create_app, in_background
+from longturn.serve.anthropic import compaction
 from tests.serve.fake_service import FakeService
 
 numbers = itertools.count()
@@ -25,7 +26,7 @@ BETAS = ["context-management-2025-06-27", "compact-2026-01-12"]
 @pytest.fixture(autouse=True)
 def short_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model does not know when to stop."""
-    monkeypatch.setattr(messages_compaction, "SUMMARY_TOKENS", 30)
+    monkeypatch.setattr(compaction, "SUMMARY_TOKENS", 30)
 
 
 def text(length: int) -> str:

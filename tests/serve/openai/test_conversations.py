@@ -6,7 +6,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
 from longturn.errors import Refusal
-from longturn.serve.stored_conversations import LEAST, StoredConversations
+from longturn.serve.openai.stored_conversations import LEAST, StoredConversations
 
 ASK = {"model": "tiny", "max_output_tokens": 6, "temperature": 0}
 HELLO = {"type": "message", "role": "user", "content": "Hello there"}

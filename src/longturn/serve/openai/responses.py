@@ -15,12 +15,12 @@ from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.caching.openai import CacheOf, OpenAICache
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
+from longturn.serve.openai.compaction import Summary, asking, compacted, due, summarised
+from longturn.serve.openai.prompt import Prompted, prompted, sampled, with_item
+from longturn.serve.openai.rendering import ResponsesRendering
+from longturn.serve.openai.stored import StoredOf, StoredResponses
 from longturn.serve.paging import PagingOf
 from longturn.serve.respond import Call, respond
-from longturn.serve.responses_compaction import Summary, asking, compacted, due, summarised
-from longturn.serve.responses_prompt import Prompted, prompted, sampled, with_item
-from longturn.serve.responses_rendering import ResponsesRendering
-from longturn.serve.stored import StoredOf, StoredResponses
 
 Json = dict[str, Any]
 router = APIRouter()

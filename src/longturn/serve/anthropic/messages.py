@@ -13,6 +13,9 @@ from longturn.dialects.anthropic import MessagesRequest
 from longturn.dialects.reading import object_of
 from longturn.engine import SamplingParams
 from longturn.errors import RequestError
+from longturn.serve.anthropic.compaction import Compacted, compact, due, paused, replaced
+from longturn.serve.anthropic.prompt import Prepared, prepare
+from longturn.serve.anthropic.rendering import MessagesRendering
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.caching.anthropic import CachedPrompt
 from longturn.serve.caching.diagnostics import Digest, miss_reason
@@ -22,9 +25,6 @@ from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.limits import chat_length
-from longturn.serve.messages_compaction import Compacted, compact, due, paused, replaced
-from longturn.serve.messages_prompt import Prepared, prepare
-from longturn.serve.messages_rendering import MessagesRendering
 from longturn.serve.respond import Call, respond
 
 Json = dict[str, Any]

@@ -18,9 +18,9 @@ from longturn.ledger import RequestLine
 from longturn.serve.body import off_the_loop, read_body
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import completion_length, params_of_choices
-from longturn.serve.logprobs import token_logprobs
+from longturn.serve.openai.logprobs import token_logprobs
+from longturn.serve.openai.usage import usage_of
 from longturn.serve.respond import Call, respond
-from longturn.serve.usage import usage_of
 from longturn.serve.wires import OPENAI
 
 if TYPE_CHECKING:

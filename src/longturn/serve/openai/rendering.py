@@ -13,10 +13,10 @@ from longturn.engine import Output
 from longturn.ledger import RequestLine
 from longturn.serve.caching.openai import OpenAICache, Plan, applied, regime_of
 from longturn.serve.caching.openai_diagnostics import Record, diagnosed
-from longturn.serve.logprobs import token_logprobs
-from longturn.serve.responses_prompt import Prompted
-from longturn.serve.stored import Stored, StoredResponses
-from longturn.serve.usage import together
+from longturn.serve.openai.logprobs import token_logprobs
+from longturn.serve.openai.prompt import Prompted
+from longturn.serve.openai.stored import Stored, StoredResponses
+from longturn.serve.openai.usage import together
 from longturn.serve.wires import RESPONSES
 
 if TYPE_CHECKING:

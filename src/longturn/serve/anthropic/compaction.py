@@ -19,13 +19,13 @@ from longturn.dialects.anthropic import Cached, MessagesRequest
 from longturn.dialects.anthropic_edits import COMPACTION_TOKENS, LEAST_COMPACTION_TOKENS, Compact
 from longturn.engine import SamplingParams
 from longturn.errors import RequestError
+from longturn.serve.anthropic.prompt import Prepared, prepare
 from longturn.serve.bridge import Answers
 from longturn.serve.caching.anthropic import CachedPrompt
 from longturn.serve.caching.entries import Entries
 from longturn.serve.front import Front
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.limits import chat_length
-from longturn.serve.messages_prompt import Prepared, prepare
 from longturn.serve.respond import unless_gone
 from longturn.serve.wires import ANTHROPIC
 

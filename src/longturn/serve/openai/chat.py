@@ -23,9 +23,9 @@ from longturn.serve.caching.openai_prompt import measure
 from longturn.serve.chat_prompt import call_form
 from longturn.serve.front import Front, FrontOf, SaltOf
 from longturn.serve.limits import chat_length, params_of_choices
-from longturn.serve.logprobs import token_logprobs
+from longturn.serve.openai.logprobs import token_logprobs
+from longturn.serve.openai.usage import usage_of
 from longturn.serve.respond import Call, respond
-from longturn.serve.usage import usage_of
 from longturn.serve.wires import OPENAI
 
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ from longturn.errors import Refusal
 from longturn.explain.limits import minimum
 from longturn.ledger import RequestLine, TokenUse
 from longturn.serve.body import off_the_loop, read_body
-from longturn.serve.cached_contents import CachedContentsOf
 from longturn.serve.caching.gemini import CachedContent, CachedContents, counted
 from longturn.serve.chat_prompt import call_form, chat_text
 from longturn.serve.front import Front, FrontOf, SaltOf
+from longturn.serve.gemini.cached_contents import CachedContentsOf
 from longturn.serve.json_response import JsonResponse
 from longturn.serve.limits import chat_length, params_of_choices
-from longturn.serve.logprobs import token_logprobs
+from longturn.serve.openai.logprobs import token_logprobs
+from longturn.serve.openai.usage import together
 from longturn.serve.respond import Call, respond
-from longturn.serve.usage import together
 from longturn.serve.wires import GEMINI, Wire, gemini_array
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Anthropic's API over the engine: messages, counting, context editing, compaction."""

@@ -1,0 +1,1 @@
+"""Google's API over the engine: generateContent, counting, cached contents."""
