@@ -34,7 +34,7 @@ def serve(
     ] = None,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What to log.")] = "info",
 ) -> None:
-    """Serve a model with the OpenAI API."""
+    """Serve a model with the APIs of OpenAI, Anthropic and Google."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     from longturn.engine import EngineService
