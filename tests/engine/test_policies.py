@@ -100,10 +100,11 @@ def converse(one: Rig, right: Reference, seed: int) -> None:
     raise AssertionError("the conversations do not end")
 
 
+@pytest.mark.parametrize("seed", [3, 4])
 @pytest.mark.parametrize("policy", [*POLICIES, *VARIANTS])
-def test_answers_are_right(policy: str, llama: Path, right: Reference) -> None:
+def test_answers_are_right(policy: str, seed: int, llama: Path, right: Reference) -> None:
     with rig(llama, policy=policy, device_tokens=640, host_tokens=2000, max_running=4, chunk_tokens=128) as one:
-        converse(one, right, 2)
+        converse(one, right, seed)
         idle(one)
 
 
