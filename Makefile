@@ -18,7 +18,7 @@ demo: install
 	$(BIN)/longturn demo
 
 test: install
-	$(BIN)/pytest tests
+	$(BIN)/pytest tests -n 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .
