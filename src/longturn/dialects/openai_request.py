@@ -15,7 +15,7 @@ from longturn.dialects.openai_caching import Caching
 from longturn.dialects.openai_constraints import Constrained
 from longturn.dialects.openai_messages import Message, Tool, Wire
 from longturn.dialects.openai_tools import ToolChoice, grammar_of
-from longturn.dialects.reading import read
+from longturn.dialects.reading import read, refuse
 from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
 
@@ -93,9 +93,7 @@ class GenerationRequest(Constrained):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, value: Any) -> Any:
-        for name, advice in UNSUPPORTED.items():
-            if isinstance(value, Mapping) and value.get(name) not in (None, False):
-                raise RequestError(f"{name} is not supported: {advice}.", param=name)
+        refuse(value, UNSUPPORTED)
         return value
 
     @model_validator(mode="after")

@@ -25,6 +25,13 @@ def object_of(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
     return body
 
 
+def refuse(body: Any, unsupported: Mapping[str, str]) -> None:
+    """Raises RequestError where a body has one of the fields that are `unsupported` (field -> what to do instead)."""
+    for name, advice in unsupported.items():
+        if isinstance(body, Mapping) and body.get(name) not in (None, False):
+            raise RequestError(f"{name} is not supported: {advice}.", param=name)
+
+
 def read(kind: type[R], body: bytes | Mapping[str, Any]) -> R:
     """The body as a `kind`. Raises RequestError with the offending `param` and one readable sentence."""
     body = object_of(body)

@@ -13,7 +13,7 @@ from longturn.dialects.openai_caching import Caching
 from longturn.dialects.openai_constraints import Schema
 from longturn.dialects.openai_messages import Function, Wire
 from longturn.dialects.openai_tools import ToolChoice, grammar_of
-from longturn.dialects.reading import object_of, read
+from longturn.dialects.reading import object_of, read, refuse
 from longturn.dialects.responses_items import Item
 from longturn.dialects.talk import Talk
 from longturn.errors import RequestError
@@ -130,9 +130,7 @@ class ResponsesRequest(Caching):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, value: Any) -> Any:
-        for name, advice in UNSUPPORTED.items():
-            if isinstance(value, Mapping) and value.get(name) not in (None, False):
-                raise RequestError(f"{name} is not supported: {advice}.", param=name)
+        refuse(value, UNSUPPORTED)
         return value
 
     @model_validator(mode="after")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 
 from longturn.errors import ConfigError
 from longturn.explain.exchange import Exchange
 from longturn.ledger import TokenUse
-from longturn.ledger.prices import price, priced_name
+from longturn.ledger.prices import priced_name, saving
 
 PRICED_AS = {"openai": "openai", "openai-chat": "openai", "anthropic": "anthropic", "gemini": "google"}
 """Dialect -> the provider whose prices hold."""
@@ -23,15 +22,11 @@ def lost_usd(later: Exchange, lost: int) -> Decimal | None:
     if not lost:
         return Decimal(0)
     use = later.use or _estimated(later)
-    lost = min(lost, use.computed)
-    cached = {**use.cached, "provider": use.cached.get("provider", 0) + lost}
-    better = replace(use, cached=cached, computed=use.computed - lost, written=max(0, use.written - lost))
-    name, hour = priced_name(PRICED_AS[later.prompt.provider], later.prompt.model), _for_an_hour(later, use)
+    name = priced_name(PRICED_AS[later.prompt.provider], later.prompt.model)
     try:
-        paid, due = price(name, use, hour), price(name, better, max(0, hour - lost))
+        return saving(name, use, lost, _for_an_hour(later, use))
     except ConfigError:
         return None
-    return None if paid is None or due is None else paid - due
 
 
 def dollars(usd: Decimal) -> str:

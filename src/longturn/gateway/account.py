@@ -17,8 +17,8 @@ from longturn.gateway.answer import Answer
 from longturn.gateway.conversations import Conversations, Realm, session_in, shape_of
 from longturn.gateway.entries import Entry
 from longturn.gateway.frames import Answered, Asked, Ended
-from longturn.ledger import NO_USE, RequestLine, TokenUse
-from longturn.ledger.prices import price, priced_name, provider_at
+from longturn.ledger import NO_USE, RequestLine
+from longturn.ledger.prices import price, priced_name, provider_at, saving
 
 MODEL_IN_PATH = ("/models/", "/deployments/")
 UNEXPLAINED = ("none", "routing", "usage_double_count")
@@ -126,6 +126,7 @@ class Bookkeeper:
             return line, entry
         at = verdict.first_divergence
         place = f" at {at.segment}, byte {at.offset:,}" if at else ""
+        saved = saving(line.model, use, lost, written_1h) if use else None
         entry = replace(
             entry,
             mechanism=verdict.mechanism,
@@ -134,7 +135,7 @@ class Bookkeeper:
             segment=at.segment if at else None,
             offset=at.offset if at else None,
             lost_tokens=lost,
-            lost_usd=_saving(line.model, use, lost, written_1h) if use else None,
+            lost_usd=None if saved is None else float(saved),
             detail=msgspec.json.encode(verdict.to_dict()).decode() if self.content else None,
         )
         return replace(line, miss=f"{verdict.mechanism}{place}"), entry
@@ -159,19 +160,6 @@ def _lost(pair: Pair, verdict: Verdict) -> int:
         shared = pair.a.tokens(pair.index)
         return max(0, shared - pair.b.use.cached_total) if shared >= pair.a.minimum else 0
     return verdict.lost_tokens
-
-
-def _saving(model: str, use: TokenUse, lost: int, written_1h: int) -> float | None:
-    """US dollars that the request would have cost less with `lost` tokens more from the cache."""
-    lost = min(lost, use.computed)
-    better = replace(
-        use,
-        cached={**use.cached, "provider": use.cached.get("provider", 0) + lost},
-        computed=use.computed - lost,
-        written=max(0, use.written - lost),
-    )
-    paid, due = price(model, use, written_1h), price(model, better, max(0, written_1h - lost))
-    return None if paid is None or due is None else float(paid - due)
 
 
 def _read(told: Told) -> tuple[dict[str, Any], str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 from longturn.errors import ConfigError
@@ -59,6 +60,18 @@ def price(name: str, use: TokenUse, written_1h: int = 0) -> Decimal | None:
         return calc_price(usage, model, provider_id=provider).total_price
     except LookupError:
         return None
+
+
+def saving(name: str, use: TokenUse, lost: int, written_1h: int = 0) -> Decimal | None:
+    """US dollars that a request of `use` would have cost less with `lost` tokens more from the cache.
+
+    None where the price is not known. Raises as `price` does.
+    """
+    lost = min(lost, use.computed)
+    cached = {**use.cached, "provider": use.cached.get("provider", 0) + lost}
+    better = replace(use, cached=cached, computed=use.computed - lost, written=max(0, use.written - lost))
+    paid, due = price(name, use, written_1h), price(name, better, max(0, written_1h - lost))
+    return None if paid is None or due is None else paid - due
 
 
 def _missing(error: ModuleNotFoundError) -> ConfigError:
