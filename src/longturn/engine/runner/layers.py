@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
-from longturn.engine.runner.linear import PackedLinear, by_parts, common
+from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -89,7 +89,15 @@ class MLP:
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """The MLP of x [1, T, hidden], added to `residual` of the same shape."""
-        return by_parts(self._rows, self.sizes, x, residual)
+        return by_parts(self._rows, self._together(x.shape[-2]), x, residual)
+
+    def _together(self, n: int) -> Sizes:
+        """The sizes to cut n rows by for all three; none where that would fill up more than each needs by itself."""
+        if not self.sizes or n in self.sizes:
+            return self.sizes
+        rows = parts_of(n, self.sizes)[1]
+        alone = [parts_of(n, linear.sizes)[1] for linear in (self.gate, self.up, self.down)]
+        return self.sizes if min(alone) == rows else frozenset()
 
     def _rows(self, x: Tensor, residual: Tensor | None) -> Tensor:
         summed: Tensor = self.down(self.up(x, self.gate(x)), residual)
