@@ -30,7 +30,12 @@ SCHEMAS: dict[str, Any] = {
     "null": {"type": "null"},
     "integer range": {"type": "integer", "minimum": -17, "maximum": 1234},
     "exclusive range": {"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 5},
-    "number range": {"type": "number", "minimum": 0.25, "maximum": 0.75, "multipleOf": 0.05},
+    "number range": {
+        "type": "number",
+        "minimum": 0.25,
+        "maximum": 0.75,
+        "multipleOf": 0.125,
+    },  # jsonschema divides: no 0.05
     "multiples": record(n={"type": "integer", "minimum": 0, "maximum": 1000, "multipleOf": 25}),
     "enum of texts": {"enum": ["red", "grün", "青", 'a "quoted" one']},
     "enum of all kinds": {"enum": [1, 2.5, "three", None, True, {"four": 4}, [5]]},
