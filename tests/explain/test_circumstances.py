@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longturn.errors import ConfigError
-from longturn.explain import MECHANISMS, explain, lint
+from longturn.explain import MECHANISMS, Verdict, explain, lint
 from tests.explain.build import MODELS, MORE, PROVIDERS, SYSTEM, TURNS, Turn, call, image, request, result, text
 
 MARK = {"type": "ephemeral"}
@@ -105,6 +105,21 @@ def test_a_setting_of_the_messages_yields_to_a_change_of_the_system_prompt() -> 
     a = request("anthropic", system=SYSTEM + "It is 10:01.")
     b = request("anthropic", system=SYSTEM + "It is 10:02.", tool_choice={"type": "any"})
     assert mechanism(a, b) == "volatile_text"
+
+
+def test_beta_features_are_a_setting() -> None:
+    def told(before: Any, after: Any) -> Verdict:
+        a, b = request("anthropic"), request("anthropic", TURNS + MORE)
+        return explain({"request": a, "headers": before}, {"request": b, "headers": after}, "anthropic")
+
+    changed = told({"Anthropic-Beta": "one,two"}, {"anthropic-beta": "two"})
+    assert changed.mechanism == "setting_changed"
+    assert changed.first_divergence is not None
+    assert changed.first_divergence.json_path.startswith("$.headers.anthropic-beta")
+    assert changed.lost_tokens > 0
+    assert told({"anthropic-beta": "one,two"}, {"anthropic-beta": "two, one"}).mechanism == "none"
+    for strange in (None, [], "x", {}, {"anthropic-beta": None}, {"other": "x"}):
+        assert told(strange, None).mechanism == "none"
 
 
 @openai_dialects

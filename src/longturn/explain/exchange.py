@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 from longturn.dialects import anthropic_usage, gemini_usage, openai_usage, responses_usage
-from longturn.dialects.segments import Prompt, Segment, parse
+from longturn.dialects.segments import Prompt, Segment, Setting, parse
+from longturn.dialects.segments.form import as_dict
 from longturn.errors import ConfigError, LedgerError
 from longturn.explain import limits
 from longturn.ledger import TokenUse
@@ -20,14 +21,18 @@ PICTURE = 1500 * BYTES_PER_TOKEN
 """Weight of an image in bytes of text: what it is encoded in says nothing about its tokens."""
 MILLISECONDS = 1e11
 """Times above this are not in seconds."""
+ENGINE = "longturn"
+"""Where our own server puts the whole line of its ledger, beside a provider's fields of usage."""
+BETAS = "anthropic-beta"
+"""The header by which a client of Anthropic's turns features on."""
 
 
 @dataclass(frozen=True)
 class Exchange:
     """A request and its circumstances.
 
-    usage: the provider's usage object as it is. use: the same as counts; None if it is missing or does not add up.
-    time: seconds since 1970 at which it was sent, or None.
+    prompt: what headers say of it is among its settings. usage: the provider's usage object as it is. use: the same as
+    counts; None if it is missing or does not add up. time: seconds since 1970 at which it was sent, or None.
     """
 
     prompt: Prompt
@@ -38,7 +43,7 @@ class Exchange:
 
     @classmethod
     def read(cls, given: Any, provider: str) -> Exchange:
-        """From a bare request body, or from {"request": body, "usage": ..., "time": ...}.
+        """From a bare request body, or from {"request": body, "headers": ..., "usage": ..., "time": ...}.
 
         Raises ConfigError where it is neither.
         """
@@ -51,7 +56,8 @@ class Exchange:
         usage = wrapped.get("usage") or {}
         if not isinstance(usage, dict):
             raise ConfigError("`usage` must be the usage object of the answer, or be left away")
-        return cls(parse(provider, body), body, usage, counts(usage, provider), seconds(wrapped.get("time")))
+        prompt = _with_betas(parse(provider, body), wrapped.get("headers"))
+        return cls(prompt, body, usage, counts(usage, provider), seconds(wrapped.get("time")))
 
     @cached_property
     def ends(self) -> list[int]:
@@ -86,6 +92,9 @@ class Exchange:
     @cached_property
     def left(self) -> int:
         """Tokens that this request should have left in the cache: as reported, else estimated. 0: too few to keep."""
+        if self.use is not None and ENGINE in self.usage:
+            # It keeps all that it computes, whatever a provider would have made of marks and minimums.
+            return self.use.logical
         if self.use is not None and (self.use.cached_total or self.use.written):
             kept = self.use.cached_total + self.use.written
             everything = self.prompt.marking == "automatic" and self.prompt.handle is None
@@ -94,6 +103,20 @@ class Exchange:
             return 0
         estimate = self.tokens(self.marked)
         return estimate if estimate >= self.minimum else 0
+
+
+def betas_named(header: str) -> list[str]:
+    """The features that a header `anthropic-beta` names: a set, whatever their order and however often they come."""
+    return sorted({name.strip() for name in header.split(",") if name.strip()})
+
+
+def _with_betas(prompt: Prompt, headers: Any) -> Prompt:
+    """`prompt` with the features that its headers turn on: they are part of what is cached."""
+    named = [text for name, text in as_dict(headers).items() if name.lower() == BETAS and isinstance(text, str)]
+    if prompt.provider != "anthropic" or not (features := betas_named(",".join(named))):
+        return prompt
+    setting = Setting(features, f"$.headers.{BETAS}", "messages")
+    return replace(prompt, settings={**prompt.settings, "betas": setting})
 
 
 def _weight(segment: Segment) -> int:

@@ -5,13 +5,26 @@ Of a provider one has to infer what happened. Of our own cache it is known.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Cause = Literal["evicted", "expired", "cleared", "damaged", "below_page", "salted_apart", "diverged", "never_stored"]
 LossCause = Literal["evicted", "expired", "cleared", "damaged"]
 SHORT = 16
 """Tokens below which a common beginning says nothing: chat templates begin alike."""
+
+FIXES: dict[str, str] = {
+    "evicted": "Give that tier more room or another one below it, or pin what is to come back.",
+    "expired": "Ask for a longer time to live, or send something in time.",
+    "cleared": "Nothing to mend: somebody emptied the tier.",
+    "damaged": "Check the disk or the memory of that tier: what it holds cannot be read.",
+    "below_page": "Nothing to mend in the request: smaller pages would reuse more.",
+    "salted_apart": "Use one cache_salt for all requests that may share a prefix.",
+    "diverged": "Send back what was said exactly as it came, and only append.",
+    "never_stored": "Have the server keep what it computes: give its cache room, or turn it on.",
+}
+"""Cause -> what mends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,19 @@ class Miss:
     def __str__(self) -> str:
         return f"{self.cause}: {self._sentence()}"
 
+    @classmethod
+    def read(cls, text: str) -> Miss | None:
+        """The cause, place and number of tokens out of a miss that was written by `str`; None for any other text."""
+        named, _, sentence = text.partition(": ")
+        cause: Cause | None = next((cause for cause in get_args(Cause) if cause == named), None)
+        at, tokens = re.search(r"from token ([\d,]+)", sentence), re.search(r"([\d,]+) tokens", sentence)
+        return cause and cls(cause, _number(at), _number(tokens))
+
+    @property
+    def parted(self) -> bool:
+        """Whether the prompt itself is another than what was stored, so that the cache has lost nothing of it."""
+        return self.cause == "diverged" or (self.cause == "never_stored" and not self.tokens)
+
     def _sentence(self) -> str:
         lost = f"{self.tokens:,} tokens from token {self.at:,} on"
         match self.cause:
@@ -110,3 +136,7 @@ def why(past: Past) -> Miss | None:
     if past.behind and known >= SHORT:
         return Miss("diverged", known, past.behind)
     return Miss("never_stored", known) if known < SHORT else None
+
+
+def _number(found: re.Match[str] | None) -> int:
+    return int(found[1].replace(",", "")) if found else 0

@@ -8,8 +8,10 @@ from longturn.explain.leaves import leaves, written
 from longturn.explain.pair import Pair
 from longturn.explain.verdict import Divergence
 
-UNLISTED = (("openai", ["tool_choice"]), ("openai-chat", ["tool_choice"]))
-"""What may be part of the prefix, and is not in the provider's list of what is."""
+UNLISTED = (("openai", ["tool_choice"]), ("openai-chat", ["tool_choice"]), ("anthropic", ["betas"]))
+"""What need not be part of the prefix: the provider does not list it, or not each of its values is."""
+ROUGHLY = 1.25
+"""How much more than estimated has to be found to be more for certain."""
 PLACES = ("provider", "inference_geo")
 """Parts of a body that say where it is to be computed."""
 
@@ -58,7 +60,9 @@ def setting_changed(pair: Pair) -> Finding | None:
     if not changed:
         return None
     setting = a.get(changed[0]) or b[changed[0]]
-    if _level(setting) > pair.depth:
+    kept = pair.first_of(_level(setting))
+    # Not every feature is part of the prompt.
+    if _level(setting) > pair.depth or (changed == ["betas"] and _more_than(pair, kept)):
         return None
     old, new = _value(a.get(changed[0])), _value(b.get(changed[0]))
     if old is not None and new is not None:
@@ -74,7 +78,7 @@ def setting_changed(pair: Pair) -> Finding | None:
         f"{', '.join(changed)} changed: part of what is cached from {setting.level} on",
         0.9 if disclosed else 0.5,
         at=at,
-        kept=pair.first_of(_level(setting)),
+        kept=kept,
     )
 
 
@@ -86,6 +90,12 @@ def tools_changed(pair: Pair) -> Finding | None:
     new = sum(segment.level == "tools" for segment in pair.new)
     how = f"{old} tools become {new}" if old != new else "a tool is not defined as before"
     return Finding(f"{how}: tools come first in the prompt", 0.85)
+
+
+def _more_than(pair: Pair, segments: int) -> bool:
+    """Whether more was found than the first `segments` segments, and so nothing changed that counts from there on."""
+    use = pair.b.use
+    return use is not None and (bool(pair.hit) or use.cached_total > ROUGHLY * pair.a.tokens(segments))
 
 
 def _value(setting: Setting | None) -> object:

@@ -13,6 +13,7 @@ from longturn.dialects.anthropic import MessagesRequest
 from longturn.dialects.reading import object_of
 from longturn.engine import SamplingParams
 from longturn.errors import RequestError
+from longturn.explain.exchange import betas_named
 from longturn.serve.anthropic.compaction import Compacted, compact, due, paused, replaced
 from longturn.serve.anthropic.prompt import Prepared, prepare
 from longturn.serve.anthropic.rendering import MessagesRendering
@@ -101,8 +102,7 @@ def _version(http: Request) -> str:
 
 def _with_betas(body: bytes, betas: str) -> Json:
     """The body with the beta features that its header names: they are part of what is cached."""
-    names = sorted({name.strip() for name in betas.split(",") if name.strip()})
-    return {**object_of(body), "betas": names or None}
+    return {**object_of(body), "betas": betas_named(betas) or None}
 
 
 def _call(
