@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -12,59 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longturn.gateway.account import Bookkeeper, Told
-from longturn.gateway.answer import Answer
 from longturn.gateway.conversations import Conversations
-from longturn.gateway.entries import Entry
-from longturn.gateway.frames import Answered, Asked, Ended
-from longturn.ledger import RequestLine
-
-FILLER = "The quick brown fox jumps over the lazy dog. " * 300
-
-
-class Desk:
-    """A bookkeeper to whom exchanges are told, a minute apart."""
-
-    def __init__(self, dialect: str = "openai-chat", prices: str | None = "openai", **options: Any) -> None:
-        self.keeper = Bookkeeper(prices, **options)
-        self.dialect = dialect
-        self.now = 1_800_000_000.0
-
-    def tell(
-        self,
-        body: Mapping[str, Any] | bytes,
-        usage: Mapping[str, Any] | None = None,
-        *,
-        key: str | None = "k",
-        session: str | None = None,
-        status: int = 200,
-        model: str | None = None,
-        wait: float = 60.0,
-        outcome: str = "complete",
-        ended: bool = True,
-    ) -> tuple[RequestLine, Entry]:
-        self.now += wait
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.keeper.account(
-            Told(
-                Asked(1, self.now, self.dialect, "http://up", "/x", key, session, ""),
-                data,
-                Answered(1, status, "application/json", ""),
-                Answer(usage=usage, model=model, finish="stop", ended=ended),
-                Ended(1, outcome, 900.0, 100.0, 5.0, len(data), 10),
-            )
-        )
-
-
-def chat(*texts: str, system: str = FILLER, **more: Any) -> dict[str, Any]:
-    """Turns of a user and an assistant."""
-    roles = ("user", "assistant")
-    said = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
-    return {"model": "gpt-5.1", "messages": [{"role": "system", "content": system}, *said], **more}
-
-
-def counted(prompt: int, cached: int = 0) -> dict[str, Any]:
-    return {"prompt_tokens": prompt, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": cached}}
+from tests.gateway.desk import FILLER, Desk, chat, counted
 
 
 def test_what_only_appends_continues_and_misses_nothing() -> None:
@@ -157,6 +105,16 @@ def test_a_title_under_the_same_name_is_not_a_miss() -> None:
     later = chat("Read a.py, please.", "Done.", "Now b.py.", tools=tools)
     line, entry = desk.tell(later, counted(3050, 2944), session="ses_1")
     assert (line.miss, entry.expected) == (None, 3000)
+
+
+def test_a_title_that_comes_first_is_not_what_the_talk_continues() -> None:
+    desk = Desk()
+    title = chat("Generate a title for this conversation:", system="Write a title. " * 300)
+    title["messages"].append({"role": "user", "content": "Read a.py, please."})
+    desk.tell(title, counted(1500), session="ses_1")
+    tools = [{"type": "function", "function": {"name": "read", "parameters": {}}}]
+    line, entry = desk.tell(chat("Read a.py, please.", tools=tools), counted(3000), session="ses_1")
+    assert (line.session, line.miss, entry.expected) == ("ses_1", None, None)
 
 
 def test_under_one_name_everything_replaced_is_still_compared() -> None:

@@ -11,18 +11,20 @@ from typing import Any
 import msgspec
 
 from longturn.dialects.segments.form import as_dict
-from longturn.explain import Exchange, Verdict, explain_exchanges
+from longturn.explain import Exchange, explain_exchanges
 from longturn.explain.pair import Pair
 from longturn.gateway.answer import Answer
+from longturn.gateway.cause import Cause, cause_of, engine_said
 from longturn.gateway.conversations import Conversations, Realm, session_in, shape_of
 from longturn.gateway.entries import Entry
 from longturn.gateway.frames import Answered, Asked, Ended
+from longturn.gateway.headers import BETAS
 from longturn.ledger import NO_USE, RequestLine
 from longturn.ledger.prices import price, priced_name, provider_at, saving
 
 MODEL_IN_PATH = ("/models/", "/deployments/")
-UNEXPLAINED = ("none", "routing", "usage_double_count")
-"""Verdicts by which the later request should have found what the earlier one had left."""
+UNEXPLAINED = ("routing", "usage_double_count")
+"""Causes by which the later request should have found what the earlier one had left."""
 SHORT = 0.9
 """Share of the expected cached tokens below which the provider's count does not fit."""
 STEP = 1024
@@ -55,9 +57,7 @@ class Bookkeeper:
         """The line and the entry of an exchange."""
         asked, answer, ended = told.asked, told.answer, told.ended
         body, trouble = _read(told)
-        exchange = Exchange.read(
-            {"request": body, "usage": dict(answer.usage or {}), "time": asked.started_at}, asked.dialect
-        )
+        exchange = _exchange(asked.dialect, body, asked.betas, answer.usage, asked.started_at)
         use = exchange.use
         if use is None and answer.usage:
             trouble = trouble or "the counts of the usage do not add up"
@@ -104,62 +104,63 @@ class Bookkeeper:
             segments=len(shape.chain),
             usd=None if usd is None else float(usd),
         )
-        if before is not None and answered and session is not None:
-            earlier = Exchange.read(
-                {"request": msgspec.json.decode(before.request()), "usage": before.usage, "time": before.time},
-                asked.dialect,
-            )
-            line, entry = self._explained(line, entry, Pair(earlier, exchange), written_1h)
-        if answered and session is not None and told.body is not None and whole:
-            self.conversations.keep(
-                realm, session, named is not None, shape, told.body, dict(answer.usage or {}), asked.started_at
-            )
+        if not answered:
+            return line, entry
+        pair = None
+        if before is not None:
+            request = msgspec.json.decode(before.request())
+            pair = Pair(_exchange(asked.dialect, request, before.betas, before.usage, before.time), exchange)
+        line, entry = self._explained(line, entry, exchange, pair, written_1h)
+        if session is not None and told.body is not None and whole:
+            past = (told.body, dict(answer.usage or {}), asked.started_at, asked.betas)
+            self.conversations.keep(realm, session, named is not None, shape, *past)
         return line, entry
 
-    def _explained(self, line: RequestLine, entry: Entry, pair: Pair, written_1h: int) -> tuple[RequestLine, Entry]:
-        verdict = explain_exchanges(pair.a, pair.b)
-        use = pair.b.use
-        expected, drift = _expected(pair, verdict)
-        entry = replace(entry, expected=expected, drift=drift)
-        lost = _lost(pair, verdict)
-        if not lost or verdict.mechanism == "none":
+    def _explained(
+        self, line: RequestLine, entry: Entry, exchange: Exchange, pair: Pair | None, written_1h: int
+    ) -> tuple[RequestLine, Entry]:
+        verdict = explain_exchanges(pair.a, pair.b) if pair else None
+        cause = cause_of(exchange, pair, verdict)
+        if pair is not None:
+            expected, drift = _expected(pair, cause)
+            entry = replace(entry, expected=expected, drift=drift)
+        found = cause.verdict if cause else None
+        # An engine's own words come first: they are also those of its ledger.
+        told = [engine_said(exchange), str(cause) if found else None]
+        line = replace(line, miss="; ".join(filter(None, told)) or None)
+        if cause is None:
             return line, entry
-        at = verdict.first_divergence
-        place = f" at {at.segment}, byte {at.offset:,}" if at else ""
-        saved = saving(line.model, use, lost, written_1h) if use else None
-        entry = replace(
+        at = found.first_divergence if found else None
+        saved = saving(line.model, line.use, cause.lost, written_1h) if exchange.use else None
+        return line, replace(
             entry,
-            mechanism=verdict.mechanism,
-            intentional=verdict.intentional,
-            confidence=verdict.confidence,
+            mechanism=cause.mechanism,
+            intentional=cause.intentional,
+            confidence=cause.confidence,
             segment=at.segment if at else None,
             offset=at.offset if at else None,
-            lost_tokens=lost,
+            lost_tokens=cause.lost,
             lost_usd=None if saved is None else float(saved),
-            detail=msgspec.json.encode(verdict.to_dict()).decode() if self.content else None,
+            detail=msgspec.json.encode(found.to_dict()).decode() if found and self.content else None,
         )
-        return replace(line, miss=f"{verdict.mechanism}{place}"), entry
 
 
-def _expected(pair: Pair, verdict: Verdict) -> tuple[int | None, int | None]:
+def _expected(pair: Pair, cause: Cause | None) -> tuple[int | None, int | None]:
     """Cached tokens that the content lets expect, and by how much the reported count is off, where it does not fit."""
     use = pair.b.use
     if use is None or not pair.a.left:
         return None, None
     expected = pair.a.left if pair.append_only else min(pair.a.left, pair.a.tokens(pair.index))
     drift = use.cached_total - expected
-    short = verdict.mechanism in UNEXPLAINED and pair.append_only and use.cached_total < SHORT * expected
+    unexplained = cause is None or cause.mechanism in UNEXPLAINED
+    short = unexplained and pair.append_only and use.cached_total < SHORT * expected
     over = drift > max(STEP, (1 - SHORT) * expected)
     return expected, drift if short or over else None
 
 
-def _lost(pair: Pair, verdict: Verdict) -> int:
-    """Tokens that mending the cause would have had cached."""
-    if verdict.mechanism == "no_marks" and not verdict.lost_tokens and pair.b.use is not None:
-        # Nothing was kept, so nothing was lost; but all that both have in common could have been.
-        shared = pair.a.tokens(pair.index)
-        return max(0, shared - pair.b.use.cached_total) if shared >= pair.a.minimum else 0
-    return verdict.lost_tokens
+def _exchange(dialect: str, body: Any, betas: str, usage: Mapping[str, Any] | None, time: float) -> Exchange:
+    given = {"request": body, "headers": {BETAS: betas}, "usage": dict(usage or {}), "time": time}
+    return Exchange.read(given, dialect)
 
 
 def _read(told: Told) -> tuple[dict[str, Any], str | None]:

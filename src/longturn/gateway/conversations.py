@@ -55,7 +55,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """An earlier request as it is kept. body: compressed; time: unix seconds of its start."""
+    """An earlier request as it is kept. body: compressed; time: unix seconds of its start; betas: see `Asked`."""
 
     number: int
     realm: Realm
@@ -65,6 +65,7 @@ class Past:
     body: bytes
     usage: Any
     time: float
+    betas: str
 
     @property
     def weight(self) -> int:
@@ -95,6 +96,8 @@ class Conversations:
             common = _common(past.shape, shape)
             if common <= 0 or (session is None and common < ALIKE * min(past.shape.size, shape.size)):
                 continue
+            if session is not None and _beside(past.shape, shape):
+                continue
             rank = (common, common / max(1, past.shape.size), past.number)
             if best is None or rank > best:
                 best, found = rank, past
@@ -102,10 +105,20 @@ class Conversations:
             found = self._latest_with_head(realm, session, shape)
         return found
 
-    def keep(self, realm: Realm, session: str, named: bool, shape: Shape, body: bytes, usage: Any, time: float) -> None:
+    def keep(
+        self,
+        realm: Realm,
+        session: str,
+        named: bool,
+        shape: Shape,
+        body: bytes,
+        usage: Any,
+        time: float,
+        betas: str,
+    ) -> None:
         """Remember a request that was answered. What it continues word for word is forgotten, then the oldest."""
         self._count += 1
-        past = Past(self._count, realm, session, named, shape, zlib.compress(body, 1), usage, time)
+        past = Past(self._count, realm, session, named, shape, zlib.compress(body, 1), usage, time, betas)
         if shape.chain and (number := self._superseded(realm, session, shape)) is not None:
             self._forget(number)
         self._pasts[past.number] = past
@@ -211,6 +224,15 @@ def _common(a: Shape, b: Shape) -> float:
             common += max(1, min(size, sizes[start])) / 2
         starts[start] -= 1
     return common
+
+
+def _beside(a: Shape, b: Shape) -> bool:
+    """Whether one only quotes the other: a request for a title has another head, and of the talk a single message."""
+    same_start = a.head and b.head and a.chain[0] == b.chain[0]
+    if a.tools == b.tools or same_start:
+        return False
+    both = Counter(own for own, _, _ in a.messages) & Counter(own for own, _, _ in b.messages)
+    return both.total() <= 1
 
 
 def _keys(shape: Shape) -> Iterable[int]:

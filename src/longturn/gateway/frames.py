@@ -11,7 +11,7 @@ HEAD = struct.Struct("<I")
 
 
 class Asked(msgspec.Struct, tag=True):
-    """A request has come. started_at: unix seconds; key: its hash; session: from a header."""
+    """A request has come. started_at: unix seconds; key: its hash; session, betas: from headers."""
 
     id: int
     started_at: float
@@ -21,6 +21,7 @@ class Asked(msgspec.Struct, tag=True):
     key: str | None
     session: str | None
     encoding: str
+    betas: str = ""
 
 
 class Sent(msgspec.Struct, tag=True):

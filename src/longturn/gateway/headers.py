@@ -24,6 +24,8 @@ SESSIONS = (
 )
 """Headers by which Claude Code, opencode, Codex and xAI's clients name a conversation."""
 LONGEST_NAME = 200
+BETAS = "anthropic-beta"
+"""The only header that is part of what a provider caches."""
 
 
 def passed(raw: Iterable[tuple[bytes, bytes]], drop: Iterable[str] = ()) -> list[tuple[str, str]]:

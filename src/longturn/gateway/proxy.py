@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from longturn.gateway.budgets import Budgets
-from longturn.gateway.headers import key_hash, passed, session_name
+from longturn.gateway.headers import BETAS, key_hash, passed, session_name
 from longturn.gateway.refusals import over_budget, unreachable
 from longturn.gateway.routes import Route, Upstreams
 from longturn.gateway.tap import Exchange, Tap
@@ -86,6 +86,7 @@ class Proxy:
             key=key,
             session=session_name(request.headers),
             encoding=request.headers.get("Content-Encoding", ""),
+            betas=",".join(request.headers.getall(BETAS, ())),
         )
         outcome = "client_left"
         try:

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from longturn.explain import miss
 from longturn.explain.table import FIXES
 from longturn.gateway.counters import Counted
 from longturn.gateway.entries import Entry
 from longturn.ledger import NO_USE, RequestLine, TokenUse
 from longturn.ledger.prices import price_of
 
+ALL_FIXES: dict[str, str] = {**FIXES, **miss.FIXES}
 DRIFTS = 20
 """Requests with drift that are named, the largest."""
 
@@ -179,7 +181,7 @@ def _growth(before: int | None, now: int | None) -> int | None:
 
 def _count(causes: dict[tuple[str, bool], Cause], name: tuple[str, bool], entry: Entry) -> None:
     mechanism, intentional = name
-    fix = "Nothing, if it was meant." if intentional else FIXES.get(mechanism, "")
+    fix = "Nothing, if it was meant." if intentional else ALL_FIXES.get(mechanism, "")
     cause = causes.setdefault(name, Cause(mechanism, intentional, fix))
     cause.misses += 1
     cause.lost_tokens += entry.lost_tokens

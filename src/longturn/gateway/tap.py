@@ -60,11 +60,11 @@ class Tap:
             await self._listener
 
     def exchange(
-        self, dialect: str, upstream: str, path: str, key: str | None, session: str | None, encoding: str
+        self, dialect: str, upstream: str, path: str, key: str | None, session: str | None, encoding: str, betas: str
     ) -> Exchange:
         """A new exchange, told as it goes."""
         exchange = Exchange(self, next(self._numbers))
-        exchange.tell(Asked(exchange.id, time.time(), dialect, upstream, path, key, session, encoding))
+        exchange.tell(Asked(exchange.id, time.time(), dialect, upstream, path, key, session, encoding, betas))
         return exchange
 
     def tell(self, frame: frames.Frame, *, always: bool = False) -> bool:
