@@ -1,23 +1,18 @@
 """The real opencode holds a conversation with tool calls on our server, over each wire that it speaks.
 
-It needs opencode's binary, which is one file, and no network. To get it:
+Once straight, and once through `longturn gateway`, whose ledger then has to say what the engine's own does.
 
-    npm pack opencode-linux-x64@1.18.33
-    tar xzf opencode-linux-x64-1.18.33.tgz
-    OPENCODE=$PWD/package/bin/opencode python -m pytest stress/test_opencode.py
-
-The engine and its cache are real and the model is tiny; a script stands in for what it would say.
+The engine and its cache are real and the model is tiny; a script stands in for what it would say. `stress/opencode.py`
+says how to get opencode.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import socket
+import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,49 +21,15 @@ import httpx
 import pytest
 
 from longturn.engine import EngineService
-from longturn.engine.sampling import Sampled, SampleState
+from longturn.ledger import RequestLine
+from longturn.ledger.book import Book
 from longturn.serve import create_app, in_background
+from stress.opencode import CONTEXT, OPENCODE, PACKAGES, Script, opencode, said
 from tests.serve.conftest import tiny_options
 from tests.tiny_model import build_tiny_model
 
-OPENCODE = os.environ.get("OPENCODE") or shutil.which("opencode")
-pytestmark = pytest.mark.skipif(OPENCODE is None, reason="needs opencode: its docstring says how to get it")
-
-PACKAGES = {
-    "chat": "@ai-sdk/openai-compatible",
-    "responses": "@ai-sdk/openai",
-    "messages": "@ai-sdk/anthropic",
-}
-CONTEXT = 65536
-SECRET = "The ferry leaves at noon."
-
-
-class Script:
-    """Says what the newest message asks for: a tool call to read a file, what the file says, or a greeting."""
-
-    def __init__(self, service: EngineService) -> None:
-        self._tokenizer = service.tokenizer
-        self._eos = service.built.engine.eos_ids[0]
-        self._replies: dict[int, list[int]] = {}
-
-    def sample(self, logits: Any, states: Sequence[SampleState]) -> list[Sampled]:
-        return [Sampled(self._next(state)) for state in states]
-
-    def _next(self, state: SampleState) -> int:
-        if not state.output_ids or id(state) not in self._replies:
-            prompt = self._tokenizer.decode(state.prompt_ids, skip_special_tokens=False)
-            self._replies[id(state)] = [*self._tokenizer(self._reply(prompt)).input_ids, self._eos]
-        return self._replies[id(state)][len(state.output_ids)]
-
-    def _reply(self, prompt: str) -> str:
-        *_, newest, _ = prompt.replace("<|im_end|>", "").split("<|im_start|>")
-        if SECRET in newest and "<tool_response>" in newest:
-            return "It says that the ferry leaves at noon."
-        if "READ " in newest:
-            path = newest.split("READ ")[1].split()[0].strip('"')
-            call = {"name": "read", "arguments": {"filePath": path}}
-            return f"I look.\n<tool_call>\n{json.dumps(call)}\n</tool_call>"
-        return "Hello."
+LONGTURN = str(Path(sys.executable).with_name("longturn"))
+pytestmark = pytest.mark.skipif(OPENCODE is None, reason="needs opencode: stress/opencode.py says how to get it")
 
 
 @pytest.fixture(scope="module")
@@ -81,106 +42,90 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineService]
     service.close()
 
 
-@contextmanager
-def opencode(home: Path, project: Path, url: str, package: str) -> Iterator[httpx.Client]:
-    """A served opencode in `project`, whose only provider is our server."""
-    model = {"name": "tiny", "tool_call": True, "limit": {"context": CONTEXT, "output": 2000}}
-    provider = {
-        "npm": package,
-        "name": "Longturn",
-        "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
-        "models": {"tiny": model},
-    }
-    config = {
-        "model": "local/tiny",
-        "small_model": "local/tiny",
-        "autoupdate": False,
-        "share": "disabled",
-        "enabled_providers": ["local"],
-        "provider": {"local": provider},
-    }
-    (project / "opencode.json").write_text(json.dumps(config))
-    off = ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE", "CLAUDE_CODE", "EXTERNAL_SKILLS")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "TERM": "dumb",
-        "LANG": "C.UTF-8",
-        "HOME": str(home),
-        **{f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "CACHE", "CONFIG", "STATE")},
-        **{f"OPENCODE_DISABLE_{what}": "1" for what in off},
-    }
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert OPENCODE
-    log = (home / "log").open("wb")
-    process = subprocess.Popen(
-        [OPENCODE, "serve", "--print-logs", "--hostname", "127.0.0.1", "--port", str(port)],
-        cwd=project,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-    )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as client:
-            wait(lambda: client.get("/global/health", timeout=3).is_success)
-            yield client
-    finally:
-        # It may take a signal to end for half a minute; there is nothing to lose.
-        process.kill()
-        process.wait()
-        log.close()
-
-
-def wait(ready: Callable[[], bool], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if ready():
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.2)
-    raise TimeoutError("opencode did not start")
-
-
-def texts(reply: dict[str, Any]) -> str:
-    return "".join(part["text"] for part in reply["parts"] if part["type"] == "text")
-
-
 @pytest.mark.parametrize("wire", PACKAGES)
 def test_a_session_with_tool_calls(tmp_path: Path, service: EngineService, wire: str):
-    home, project = tmp_path / "home", tmp_path / "project"
-    home.mkdir()
-    project.mkdir()
-    (project / "notes.txt").write_text(f"{SECRET}\n")
-    with (
-        in_background(create_app(service), service) as url,
-        opencode(home, project, url, PACKAGES[wire]) as client,
-    ):
-        session = client.post("/session", json={}).json()["id"]
-
-        def say(text: str) -> dict[str, Any]:
-            body = {
-                "model": {"providerID": "local", "modelID": "tiny"},
-                "parts": [{"type": "text", "text": text}],
-            }
-            reply: dict[str, Any] = client.post(f"/session/{session}/message", json=body).raise_for_status().json()
-            assert reply["info"].get("error") is None
-            return reply
-
-        first = say("hello")
-        assert texts(first) == "Hello."
-        second = say(f"READ {project / 'notes.txt'}")
-        assert "leaves at noon" in texts(second)
-        third = say("thanks")
-        assert texts(third) == "Hello."
-        history = client.get(f"/session/{session}/message").json()
-    tools = [part for message in history for part in message["parts"] if part["type"] == "tool"]
-    assert [(part["tool"], part["state"]["status"]) for part in tools] == [("read", "completed")]
+    with in_background(create_app(service), service) as url, opencode(tmp_path, url, wire) as talk:
+        first = talk.say("hello")
+        assert said(first) == "Hello."
+        second = talk.say(f"READ {talk.project / 'notes.txt'}")
+        assert "leaves at noon" in said(second)
+        third = talk.say("thanks")
+        assert said(third) == "Hello."
+        assert talk.tools() == [("read", "completed")]
     fixed = first["info"]["tokens"]
     whole = fixed["input"] + fixed["cache"]["read"] + fixed["cache"]["write"]
     for reply in (second, third):
         # All of the turn before is found again, but for a few tokens at its end.
         assert reply["info"]["tokens"]["cache"]["read"] > 0.95 * whole
+
+
+@contextmanager
+def gateway(upstream: str, ledger: Path) -> Iterator[str]:
+    """The program `longturn gateway`; gives its URL. When it has ended, its ledger is complete."""
+    command = [LONGTURN, "gateway", "--port", "0", "--upstream", upstream, "--ledger", str(ledger)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            found = re.search(r"at (http://\S+),", process.stderr.readline())
+            assert found is not None
+            yield found[1]
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def counts(lines: Sequence[RequestLine]) -> list[tuple[int, dict[str, int], int, int]]:
+    """What requests were, found and took; those of one turn are under way at once, so their order means nothing."""
+    uses = [line.use for line in lines]
+    return sorted((use.logical, dict(use.cached), use.computed, use.output) for use in uses)
+
+
+@pytest.mark.parametrize("wire", PACKAGES)
+def test_the_gateway_says_what_the_engine_does(tmp_path: Path, service: EngineService, wire: str):
+    own: list[RequestLine] = []
+    service.on_line(own.append)
+    ledger = tmp_path / "gateway.db"
+    with in_background(create_app(service), service) as url:
+        with gateway(url, ledger) as through, opencode(tmp_path, through, wire) as talk:
+            replies = [talk.say("hello"), talk.say(f"READ {talk.project / 'notes.txt'}"), talk.say("thanks")]
+            # It stands in the system prompt from now on.
+            (talk.project / "AGENTS.md").write_text("Be brief.\n")
+            replies.append(talk.say("again"))
+            httpx.delete(f"{url}/v1/cache/device").raise_for_status()
+            replies.append(talk.say("and again"))
+            assert [said(reply) for reply in replies[2:]] == ["Hello."] * 3
+            assert "leaves at noon" in said(replies[1])
+            assert talk.tools() == [("read", "completed")]
+        report = [LONGTURN, "report", "--ledger", str(ledger), "--engine", url, "--json"]
+        told: dict[str, Any] = json.loads(subprocess.check_output(report, text=True))
+    with Book(f"sqlite:///{ledger}") as book:
+        lines = list(book.lines())
+
+    # A title, a step for each turn, and one more for the tool.
+    assert len(lines) == 7
+    assert counts(lines) == counts(own)
+    assert {line.session for line in lines} == {talk.session}
+    [engine] = told["engines"]
+    assert engine["trouble"] is None
+    assert (engine["logical"], engine["cached"]) == (engine["ledger_logical"], engine["ledger_cached"])
+    assert told["all"]["requests"] == told["outcomes"]["complete"] == 7
+    assert (told["without_usage"], told["drifting"]) == (0, 0)
+
+    # The last request of each turn is the one whose usage opencode shows.
+    shown = [reply["info"]["tokens"] for reply in replies]
+    logical = [tokens["input"] + tokens["cache"]["read"] + tokens["cache"]["write"] for tokens in shown]
+    turns = [line for size in logical for line in lines if line.use.logical == size]
+    assert [line.use.logical for line in turns] == logical
+    first, tool, thanks, edited, cleared = turns
+    assert tool.miss is None
+    assert thanks.miss is None
+    assert tool.use.cached_total > 0.95 * first.use.logical
+    assert thanks.use.cached_total > 0.95 * tool.use.logical
+    assert edited.miss is not None
+    assert re.fullmatch(r"diverged: .*; volatile_text at system\[0\], byte [\d,]+", edited.miss)
+    assert cleared.miss is not None
+    assert re.fullmatch(r"cleared: [\d,]+ tokens from token 0 on left device [\d.]+ s ago by hand", cleared.miss)
+    causes = {cause["mechanism"]: cause for cause in told["causes"]}
+    assert causes.keys() == {"volatile_text", "cleared"}
+    assert causes["volatile_text"]["lost_tokens"] == thanks.use.logical - edited.use.cached_total
+    assert causes["cleared"]["intentional"]
