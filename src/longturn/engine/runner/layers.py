@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
 from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
+from longturn.engine.runner.native import Native
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -26,13 +27,16 @@ PLAIN_NORM = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")
 class Norm(nn.Module):
     """RMS norm over the last dimension. torch's own is composite on the CPU and four times slower at a few rows."""
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
+    def __init__(self, weight: Tensor, eps: float, native: Native | None) -> None:
         super().__init__()
         self.weight = weight.float()
         self.eps = torch.tensor(eps)
         self.share = 1.0 / weight.shape[-1]
+        self._native = native
 
     def forward(self, x: Tensor) -> Tensor:
+        if self._native is not None:
+            return self._native.norm(x, self.weight, float(self.eps))
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         return (x * torch.addcmul(self.eps, norm, norm, value=self.share).rsqrt_()).mul_(self.weight).to(x.dtype)
 
@@ -40,13 +44,17 @@ class Norm(nn.Module):
 class Attention:
     """One projection for queries, keys and values, rotary, attention over the pool, output projection."""
 
-    def __init__(self, plain: Any, int4: bool) -> None:
+    def __init__(self, plain: Any, int4: bool, native: Native | None) -> None:
+        self.native = native
         self.dim = int(plain.head_dim)
         self.heads = plain.q_proj.out_features // self.dim
         self.kv_heads = plain.k_proj.out_features // self.dim
         self.qkv = PackedLinear([plain.q_proj, plain.k_proj, plain.v_proj], int4=int4)
         self.out = PackedLinear([plain.o_proj], "add", int4=int4)
-        self.q_norm, self.k_norm = (_norm(getattr(plain, name, None)) for name in ("q_norm", "k_norm"))
+        self.q_norm, self.k_norm = (
+            _norm(norm, native) if (norm := getattr(plain, name, None)) is not None else None
+            for name in ("q_norm", "k_norm")
+        )
         self.scale = float(plain.scaling)
         window = getattr(plain, "sliding_window", getattr(plain.config, "sliding_window", None))
         self.window = None if type(plain).__name__ == "LlamaAttention" else window
@@ -56,17 +64,26 @@ class Attention:
         """Attention of x [1, T, hidden], added to `residual` of the same shape."""
         n, heads, kv_heads = x.shape[1], self.heads, self.kv_heads
         qkv = self.qkv(x).view(n, heads + 2 * kv_heads, self.dim)
-        rotating, values = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
         if self.q_norm is not None and self.k_norm is not None:
-            rotating = torch.cat((self.q_norm(rotating[:, :heads]), self.k_norm(rotating[:, heads:])), 1)
+            queries, keys, values = qkv.split((heads, kv_heads, kv_heads), 1)
+            qkv = torch.cat((self.q_norm(queries), self.k_norm(keys), values), 1)
         cos, sin = self._rope(plan, *position)
-        half = self.dim // 2
-        swapped = torch.cat((rotating[..., half:], rotating[..., :half]), -1)
-        rotated = torch.addcmul(rotating * cos, swapped, sin)
-        query, keys = rotated[:, :heads], rotated[:, heads:]
-        result = attention(plan, self.layer, query, keys, values, self.scale, self.window)
+        if self.native is not None and plan.within(self.window):
+            query = self.native.rotate(qkv, heads, cos, sin, plan.kv[self.layer], plan.new_slots)
+            result = self.native.attend(plan.native, query, plan.kv[self.layer], self.scale)
+        else:
+            result = self._attended(qkv, cos, sin, plan)
         summed: Tensor = self.out(result.reshape(1, n, heads * self.dim), residual)
         return summed
+
+    def _attended(self, qkv: Tensor, cos: Tensor, sin: Tensor, plan: StepPlan) -> Tensor:
+        """Rotary and attention by torch's kernels: qkv [T, heads + 2 * kv_heads, d] to [T, heads, d]."""
+        turning, half = self.heads + self.kv_heads, self.dim // 2
+        rotating, values = qkv[:, :turning], qkv[:, turning:]
+        swapped = torch.cat((rotating[..., half:], rotating[..., :half]), -1)
+        rotated = torch.addcmul(rotating * cos, swapped, sin)
+        query, keys = rotated[:, : self.heads], rotated[:, self.heads :]
+        return attention(plan, self.layer, query, keys, values, self.scale, self.window)
 
     def _rope(self, plan: StepPlan, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [T, 1, d] with the sign of the rotation in sin; made once a step for all layers."""
@@ -107,10 +124,11 @@ class MLP:
 class Layer(nn.Module):
     """A whole decoder layer."""
 
-    def __init__(self, plain: Any, int4: bool) -> None:
+    def __init__(self, plain: Any, int4: bool, native: Native | None) -> None:
         super().__init__()
-        self._before_attention, self._before_mlp = _norm(plain.input_layernorm), _norm(plain.post_attention_layernorm)
-        self._attention, self._mlp = Attention(plain.self_attn, int4), MLP(plain.mlp, int4)
+        self._before_attention = _norm(plain.input_layernorm, native)
+        self._before_mlp = _norm(plain.post_attention_layernorm, native)
+        self._attention, self._mlp = Attention(plain.self_attn, int4, native), MLP(plain.mlp, int4)
 
     @property
     def same_bits(self) -> bool:
@@ -133,16 +151,17 @@ class Layer(nn.Module):
         return self._mlp(self._before_mlp(attended), attended)
 
 
-def replace_layers(model: nn.Module, int4: bool = False) -> None:
+def replace_layers(model: nn.Module, int4: bool = False, native: Native | None = None) -> None:
     """Replace the layers of `model` by faster ones, and its other linears by packed ones (mutates it).
 
     int4: within layers, weights of four bits where few rows are computed, and what they stand for elsewhere. The head
-    keeps its own: it would lose more (perplexity +6% instead of +0.1% on the demo model).
+    keeps its own: it would lose more (perplexity +6% instead of +0.1% on the demo model). native: attention, rotary and
+    norms by kernels of our own.
     """
     for name, child in list(model.named_children()):
-        faster = _faster(child, int4)
+        faster = _faster(child, int4, native)
         if faster is None:
-            replace_layers(child, int4)
+            replace_layers(child, int4, native)
         else:
             setattr(model, name, faster)
 
@@ -154,14 +173,14 @@ def same_bits(model: Any) -> bool:
     return len(layers) == model.config.get_text_config().num_hidden_layers and all(layers) and all(linears)
 
 
-def _faster(plain: Any, int4: bool) -> nn.Module | None:
+def _faster(plain: Any, int4: bool, native: Native | None) -> nn.Module | None:
     kind = type(plain).__name__
     if kind in PLAIN_LAYER and plain.mlp.config.hidden_act == "silu":
-        return Layer(plain, int4)
+        return Layer(plain, int4, native)
     if kind in PLAIN_NORM:
-        return Norm(plain.weight.data, plain.variance_epsilon)
+        return _norm(plain, native)
     return PackedLinear([plain]) if isinstance(plain, nn.Linear) else None
 
 
-def _norm(plain: Any) -> Any:
-    return None if plain is None else Norm(plain.weight.data, plain.variance_epsilon)
+def _norm(plain: Any, native: Native | None) -> Norm:
+    return Norm(plain.weight.data, plain.variance_epsilon, native)

@@ -79,10 +79,12 @@ class PackedLinear(nn.Module):
         super().__init__()
         biases = [linear.bias.data for linear in linears if linear.bias is not None]
         n_out, n_in = sum(linear.out_features for linear in linears), linears[0].in_features
-        # Packed for one row, large numbers of rows agree too; wide ones are read faster when packed for several.
-        packed_for = SMALL if n_out >= 2 * n_in else 1
+        kind = n_out, n_in, operation, bool(biases), torch.get_num_threads()
+        # Wide ones are read faster when packed for several rows, but more sizes may agree when packed for one.
+        packings = (SMALL, 1) if n_out >= 2 * n_in else (1, SMALL)
+        packed_for = max(packings, key=lambda rows: len(_agreeing_sizes(rows, *kind)))
         self.operation = operation
-        self.sizes = _agreeing_sizes(n_out, n_in, packed_for, operation, bool(biases), torch.get_num_threads())
+        self.sizes = _agreeing_sizes(packed_for, *kind)
         weight = torch.cat([linear.weight.data for linear in linears])
         self.bias = torch.cat(biases) if biases else None
         self._of_few_rows: Int4Linear | None = None
@@ -109,7 +111,7 @@ def _linear(x: Tensor, packed: Tensor, bias: Tensor | None, operation: str, othe
 
 
 @cache
-def _agreeing_sizes(n_out: int, n_in: int, packed_for: int, operation: str, biased: bool, threads: int) -> Sizes:
+def _agreeing_sizes(packed_for: int, n_out: int, n_in: int, operation: str, biased: bool, threads: int) -> Sizes:
     """Numbers of rows, 0 included, with which a linear of this kind gives the bits that SMALL rows give."""
     sizes = _FEW_SIZES if n_out * n_in > _LARGE else _SIZES
     weight = repeated(paired(-1, PERIOD, n_in), n_out)

@@ -7,6 +7,7 @@ on what was cached, or on where it lies.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from torch import Tensor
 from longturn.cache import Run, Runs
 from longturn.engine.runner.contract import Span
 from longturn.engine.runner.kernels import AS_THEY_COME, Filling
+from longturn.engine.runner.native import Layout
 
 # A token is attended in two parts, all tiles of so many positions before its own, and its own; so that its
 # result does not depend on how a prompt was cut into chunks or how much of it was cached.
@@ -116,15 +118,24 @@ class StepPlan:
         self.kv = kv
         self._spans = spans
         new = [_slots(span.runs.slice(span.start, span.start + len(span.tokens))) for span in spans]
-        self._new_slots = self._on_device(np.concatenate(new))
+        self.new_slots = self._on_device(np.concatenate(new))
         self._layouts: dict[int | None, tuple[list[Chunk], Singles | None, list[int]]] = {}
         self._whole: dict[int | None, list[tuple[slice, Piece]]] = {}
+
+    @cached_property
+    def native(self) -> Layout:
+        """Where the spans lie, for the native kernels."""
+        return Layout(self._spans)
+
+    def within(self, window: int | None) -> bool:
+        """Whether no token of the step looks further back than `window` tokens, and so sees all before it."""
+        return window is None or all(_stop(span) <= window for span in self._spans)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Put the step's KV, each [T, kv_heads, head_dim], into the pool (mutates it)."""
         pool = self.kv[layer]
-        pool[0].index_copy_(0, self._new_slots, keys)
-        pool[1].index_copy_(0, self._new_slots, values)
+        pool[0].index_copy_(0, self.new_slots, keys)
+        pool[1].index_copy_(0, self.new_slots, values)
 
     def layout(self, window: int | None) -> tuple[list[Chunk], Singles | None, list[int]]:
         """Chunks, single tokens, and the numbers of spans that look back further than `window` tokens."""

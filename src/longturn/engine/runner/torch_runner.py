@@ -16,6 +16,7 @@ from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
 from longturn.engine.runner.layers import Layer, replace_layers, same_bits
+from longturn.engine.runner.native import Native, Unavailable, find
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
 from longturn.errors import ConfigError, ModelError
@@ -35,6 +36,8 @@ class TorchRunner:
     deterministic: every span is attended over KV gathered in one piece, so that results do not depend on where in the
     pool it lies. Raises ModelError for a model that cannot be run this way.
 
+    native: use kernels of our own where they can be had; `runner.native` is what is used, or why not.
+
     weights: "model", or "int4" for decode with weights of four bits (on the CPU in bfloat16).
 
     same_bits: whether in default mode a token's KV and logits are the same to the bit, however its prompt was cut,
@@ -51,6 +54,7 @@ class TorchRunner:
         weights: str = "model",
         threads: int | None = None,
         deterministic: bool = False,
+        native: bool = True,
     ) -> None:
         from transformers import AttentionInterface, AutoModelForCausalLM
         from transformers.utils import logging
@@ -72,10 +76,14 @@ class TorchRunner:
         self._check(model)
         self.shape = self._shape(model)
         self.same_bits, self._filling = False, AS_THEY_COME
+        self.native: Native | Unavailable = Unavailable("they are not asked for, or not for this device and type")
         if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            replace_layers(model, int4=weights == "int4")
             _, kv_heads, dim = self._kv_dims()
-            filling = find_filling(kv_heads, dim, torch.get_num_threads())
+            if native:
+                self.native = find(dim)
+            kernels = self.native if isinstance(self.native, Native) else None
+            replace_layers(model, weights == "int4", kernels)
+            filling = AS_THEY_COME if kernels else find_filling(kv_heads, dim, torch.get_num_threads())
             self.same_bits = weights == "model" and filling is not None and same_bits(model)
             self._filling = filling or AS_THEY_COME
         if weights == "int4" and not any(isinstance(child, Layer) for child in model.modules()):

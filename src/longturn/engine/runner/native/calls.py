@@ -1,0 +1,127 @@
+"""The native kernels on tensors. All are bfloat16 on the CPU, contiguous in their last dimensions."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from longturn.cache import Run
+from longturn.engine.runner.contract import Span
+from longturn.engine.runner.native.library import Unavailable, compiled
+
+MOST_DIM = 256
+_ALIGNMENT = 64
+
+
+class Shape(ctypes.Structure):
+    """Heads and strides, as `struct shape` in kernels.c has them."""
+
+    _fields_ = (
+        ("heads", ctypes.c_int64),
+        ("kv_heads", ctypes.c_int64),
+        ("dim", ctypes.c_int64),
+        ("query_stride", ctypes.c_int64),
+        ("kv_stride", ctypes.c_int64),
+        ("scale", ctypes.c_float),
+    )
+
+
+class Layout:
+    """Where the spans of one step lie, for all layers: `struct span` and the runs of kernels.c."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        table: list[tuple[int, ...]] = []
+        runs: list[Run] = []
+        row = 0
+        for span in spans:
+            mine = span.runs.slice(0, span.start + len(span.tokens)).runs
+            table.append((row, len(span.tokens), span.start, len(runs), 0))
+            runs.extend(mine)
+            row += len(span.tokens)
+        self._table: npt.NDArray[np.int64] = np.array(table, np.int64)
+        self._runs: npt.NDArray[np.int64] = np.array(runs, np.int64)
+        self.n = len(table)
+        self.spans = self._table.ctypes.data
+        self.runs = self._runs.ctypes.data
+
+
+def find(dim: int) -> Native | Unavailable:
+    """The kernels, for heads of this size; or why they do not serve."""
+    if dim > MOST_DIM or dim % 2:
+        return Unavailable(f"heads of {dim} numbers")
+    found = compiled()
+    return found if isinstance(found, Unavailable) else Native(found, dim)
+
+
+class Native:
+    """The compiled kernels, for heads of `dim` numbers and as many threads as torch has now. One caller at a time."""
+
+    def __init__(self, found: ctypes.CDLL, dim: int) -> None:
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        found.longturn_room.restype = number
+        room = int(found.longturn_room(number(dim)))
+        self._rooms = torch.empty(room * torch.get_num_threads() + _ALIGNMENT, dtype=torch.uint8)
+        self._room_at = -(-self._rooms.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
+        self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer)
+        self._rotate.argtypes = (pointer,) * 7 + (number, pointer)
+        self._norm.argtypes = (pointer,) * 3 + (number, number, ctypes.c_float)
+        self._attend.restype = self._rotate.restype = self._norm.restype = None
+
+    def attend(self, layout: Layout, query: Tensor, pool: Tensor, scale: float) -> Tensor:
+        """Causal attention of all spans, query [T, heads, d] to the same; pool: a layer's [2, slots, kv_heads, d]."""
+        heads, dim = query.shape[1:]
+        kv_heads = pool.shape[2]
+        shape = Shape(heads, kv_heads, dim, query.stride(0), kv_heads * dim, scale)
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        keys = pool.data_ptr()
+        values = keys + pool.stride(0) * pool.element_size()
+        self._attend(
+            query.data_ptr(),
+            keys,
+            values,
+            out.data_ptr(),
+            layout.spans,
+            layout.n,
+            layout.runs,
+            ctypes.byref(shape),
+            self._room_at,
+        )
+        return out
+
+    def rotate(self, qkv: Tensor, heads: int, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor) -> Tensor:
+        """The queries of qkv [T, heads + 2 * kv_heads, d], rotated: [T, heads, d]; its keys, rotated, and its values go
+        into the `slots` (int64 [T]) of a layer's pool [2, slots, kv_heads, d] (mutates it).
+
+        cos, sin: [T, d], sin with the sign of the rotation.
+        """
+        n, _, dim = qkv.shape
+        kv_heads = pool.shape[2]
+        shape = Shape(heads, kv_heads, dim, 0, kv_heads * dim, 0.0)
+        query = qkv.new_empty((n, heads, dim))
+        keys = pool.data_ptr()
+        values = keys + pool.stride(0) * pool.element_size()
+        self._rotate(
+            qkv.data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            query.data_ptr(),
+            keys,
+            values,
+            slots.data_ptr(),
+            n,
+            ctypes.byref(shape),
+        )
+        return query
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """x [..., width] / rms(x) * weight (float32 [width])."""
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        self._norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // x.shape[-1], x.shape[-1], eps)
+        return out

@@ -1,0 +1,451 @@
+/* Attention over the pool, rotary and RMS norm in bfloat16, for x86 with AVX-512 BF16; with AMX where the CPU has it.
+ *
+ * What a row gets depends on its own query and on the keys it sees, in the order of their positions, and on nothing
+ * else: not on the rows beside it, on how many there are, nor on where in the pool a key lies. So the bits are the same
+ * in a prompt and in an answer, in chunks and behind a cached prefix.
+ *
+ * Scores are computed transposed, [keys, queries], so that a vector holds one key's scores for 16 queries and the
+ * softmax needs no sums across a vector. Online softmax over blocks of keys: FlashAttention (Dao et al. 2022).
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint16_t bf16;
+
+enum {
+    LANES = 16,  /* queries in a vector; rows of a tile */
+    DEPTH = 32,  /* bfloat16 numbers that a tile product sums over */
+    KEYS = 64,   /* keys taken at a time: their scores for a tile of queries fit in the first-level cache */
+    AHEAD = 16,  /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
+    ROWS = 256,  /* most rows of queries for which a block of keys is packed once */
+};
+static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a tile: nothing has to be hidden from it */
+
+static inline long round_up(long n, long unit) { return (n + unit - 1) / unit * unit; }
+static inline long least(long a, long b) { return a < b ? a : b; }
+static inline __m512 widened(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+static inline __mmask16 first_lanes(long n) { return n >= LANES ? 0xffff : (__mmask16)((1u << n) - 1); }
+
+/* 16 x 16 numbers of 32 bits. */
+static inline void transpose(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+        }
+    for (int i = 0; i < 16; i += 8)
+        for (int j = 0; j < 4; j++) {
+            t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
+            t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
+        r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
+    }
+}
+
+/* 2 to the x, for x <= 0, to 3e-6 of it (bfloat16 keeps 4e-3); 0 below the smallest normal number. */
+static inline __m512 power_of_two(__m512 x) {
+    /* Adding this leaves the nearest whole number in the last bits. */
+    const __m512 rounder = _mm512_set1_ps(12582912.0f);
+    __m512 rounded = _mm512_add_ps(x, rounder);
+    __m512 part = _mm512_sub_ps(x, _mm512_sub_ps(rounded, rounder));
+    __m512 y = _mm512_set1_ps(9.5828529e-3f);
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.5906425e-2f));
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4024099e-1f));
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9312419e-1f));
+    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1.0f));
+    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
+    __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(rounded), 23);
+    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(normal, _mm512_castps_si512(y), exponent));
+}
+
+/* ---- Products of tiles: c [16][16] (float) += a [16][32] times b [16 pairs][16][2]. ---- */
+
+#ifdef __AMX_BF16__
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Whether the system lets this process use tiles. */
+static int tiles_allowed(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+
+static void tiles_on(void) {
+    struct { uint8_t palette, row, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } __attribute__((packed)) config;
+    memset(&config, 0, sizeof config);
+    config.palette = 1;
+    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = LANES;
+    _tile_loadconfig(&config);
+}
+
+static void tiles_off(void) { _tile_release(); }
+
+/* Scores [n][16] of n keys [n][depth] for one tile of queries [depth / 2][16][2]; n is a multiple of 32. */
+static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth) {
+    for (long key = 0; key < n; key += 2 * LANES) {
+        _tile_zero(0);
+        _tile_zero(1);
+        for (long at = 0; at < depth; at += DEPTH) {
+            _tile_loadd(4, queries + at * LANES, 64);
+            _tile_loadd(2, keys + key * depth + at, depth * 2);
+            _tile_dpbf16ps(0, 2, 4);
+            _tile_loadd(3, keys + (key + LANES) * depth + at, depth * 2);
+            _tile_dpbf16ps(1, 3, 4);
+        }
+        _tile_stored(0, scores + key * LANES, 64);
+        _tile_stored(1, scores + (key + LANES) * LANES, 64);
+    }
+}
+
+/* sums [depth][16] += values [n / 32][depth][32] times shares [n / 2][16][2]; n is a multiple of 32. */
+static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth) {
+    for (long at = 0; at < depth; at += 2 * LANES) {
+        float *c = sums + at * LANES;
+        _tile_loadd(0, c, 64);
+        _tile_loadd(1, c + LANES * LANES, 64);
+        for (long key = 0; key < n; key += DEPTH) {
+            const bf16 *a = values + key * depth + at * DEPTH;
+            _tile_loadd(4, shares + key * LANES, 64);
+            _tile_loadd(2, a, 64);
+            _tile_dpbf16ps(0, 2, 4);
+            _tile_loadd(3, a + LANES * DEPTH, 64);
+            _tile_dpbf16ps(1, 3, 4);
+        }
+        _tile_stored(0, c, 64);
+        _tile_stored(1, c + LANES * LANES, 64);
+    }
+}
+#else
+static int tiles_allowed(void) { return 1; }
+static void tiles_on(void) {}
+static void tiles_off(void) {}
+
+/* c [8][16] += 8 rows of a, `stride` apart, times b. */
+static inline void product(__m512 c[8], const bf16 *a, long stride, const bf16 *b) {
+    for (int pair = 0; pair < DEPTH / 2; pair++) {
+        __m512bh lanes = (__m512bh)_mm512_loadu_si512(b + pair * 2 * LANES);
+        for (int i = 0; i < 8; i++) {
+            int32_t both;
+            memcpy(&both, a + i * stride + pair * 2, 4);
+            c[i] = _mm512_dpbf16_ps(c[i], (__m512bh)_mm512_set1_epi32(both), lanes);
+        }
+    }
+}
+
+static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth) {
+    for (long key = 0; key < n; key += 8) {
+        __m512 c[8];
+        for (int i = 0; i < 8; i++) c[i] = _mm512_setzero_ps();
+        for (long at = 0; at < depth; at += DEPTH) product(c, keys + key * depth + at, depth, queries + at * LANES);
+        for (int i = 0; i < 8; i++) _mm512_store_ps(scores + (key + i) * LANES, c[i]);
+    }
+}
+
+static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth) {
+    for (long at = 0; at < depth; at += 8) {
+        __m512 c[8];
+        for (int i = 0; i < 8; i++) c[i] = _mm512_load_ps(sums + (at + i) * LANES);
+        for (long key = 0; key < n; key += DEPTH)
+            product(c, values + key * depth + at * DEPTH, DEPTH, shares + key * LANES);
+        for (int i = 0; i < 8; i++) _mm512_store_ps(sums + (at + i) * LANES, c[i]);
+    }
+}
+#endif
+
+/* ---- Attention. ---- */
+
+/* One span: `n` tokens of queries from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of
+ * first slot and slot after the last, in the order of positions; `runs` is the number of its first, `task` is set here. */
+struct span { int64_t row, n, start, runs, task; };
+
+struct shape { int64_t heads, kv_heads, dim, query_stride, kv_stride; float scale; };
+
+/* What one thread works in. depth: dim, filled up with zeros to a multiple of 32. */
+struct room {
+    bf16 *queries; /* [ROWS / 16][depth / 2][16][2] */
+    bf16 *keys;    /* [KEYS][depth] */
+    bf16 *values;  /* [KEYS / 32][depth][32] */
+    bf16 *shares;  /* [KEYS / 2][16][2] */
+    float *scores; /* [KEYS][16] */
+    float *sums;   /* [ROWS / 16][depth][16] */
+    float *most;   /* [ROWS]: greatest score so far */
+    float *total;  /* [ROWS]: sum of shares so far */
+    int32_t *at;   /* [ROWS]: position of each row */
+};
+
+static size_t room_bytes(long depth) {
+    return ROWS * depth * 6 + 2 * KEYS * depth * 2 + KEYS * LANES * 6 + ROWS * 12;
+}
+
+static struct room divide(char *all, long depth) {
+    struct room room;
+    room.queries = (bf16 *)all, all += ROWS * depth * 2;
+    room.keys = (bf16 *)all, all += KEYS * depth * 2;
+    room.values = (bf16 *)all, all += KEYS * depth * 2;
+    room.shares = (bf16 *)all, all += KEYS * LANES * 2;
+    room.scores = (float *)all, all += KEYS * LANES * 4;
+    room.sums = (float *)all, all += ROWS * depth * 4;
+    room.most = (float *)all, all += ROWS * 4;
+    room.total = (float *)all, all += ROWS * 4;
+    room.at = (int32_t *)all;
+    return room;
+}
+
+/* 32 bfloat16 numbers from `at` on of a row of `dim`, zeros beyond its end. */
+static inline __m512i piece_of(const bf16 *row, long at, long dim) {
+    if (at + DEPTH <= dim) return _mm512_loadu_si512(row + at);
+    long n = dim - at;
+    __mmask32 inside = n <= 0 ? 0 : (1u << n) - 1;
+    return _mm512_maskz_loadu_epi16(inside, row + at);
+}
+
+/* Rows first .. first + n of a span's queries for one kv head; a row is one head of one token. Returns their tiles. */
+static long take_queries(struct room *room, const struct span *span, const struct shape *shape, const bf16 *query,
+                         long kv_head, long first, long n, long depth) {
+    long group = shape->heads / shape->kv_heads, tiles = round_up(n, LANES) / LANES;
+    for (long tile = 0; tile < tiles; tile++) {
+        const bf16 *rows[LANES];
+        for (long i = 0; i < LANES; i++) {
+            long row = tile * LANES + i, token = (first + row) / group, head = (first + row) % group;
+            int there = row < n;
+            rows[i] = there ? query + (span->row + token) * shape->query_stride + (kv_head * group + head) * shape->dim
+                            : NULL;
+            room->at[row] = there ? (int32_t)(span->start + token) : NO_ROW;
+        }
+        for (long at = 0; at < depth; at += DEPTH) {
+            __m512i r[LANES];
+            for (long i = 0; i < LANES; i++)
+                r[i] = rows[i] ? piece_of(rows[i], at, shape->dim) : _mm512_setzero_si512();
+            transpose(r);
+            bf16 *to = room->queries + (tile * depth + at) * LANES;
+            for (long i = 0; i < LANES; i++) _mm512_store_si512(to + i * 2 * LANES, r[i]);
+        }
+    }
+    for (long row = 0; row < tiles * LANES; row++) room->most[row] = -INFINITY, room->total[row] = 0;
+    memset(room->sums, 0, tiles * LANES * depth * sizeof(float));
+    return tiles;
+}
+
+/* Where a span's keys are read on: run by run. */
+struct reader { const int64_t *run; int64_t slot; };
+
+static inline void fetch(const bf16 *row, long dim) {
+    for (long at = 0; at < dim; at += 32) _mm_prefetch((const char *)(row + at), _MM_HINT_T0);
+}
+
+/* The next n keys and values of a kv head, filled up with zeros to `filled` (a multiple of 32). */
+static void take_keys(struct room *room, struct reader *reader, const bf16 *keys, const bf16 *values, long n,
+                      long filled, const struct shape *shape, long depth) {
+    static const bf16 nothing[256];
+    const bf16 *rows[KEYS];
+    for (long i = 0; i < filled; i++) {
+        if (i >= n) {
+            rows[i] = nothing;
+            memset(room->keys + i * depth, 0, depth * 2);
+            continue;
+        }
+        if (reader->slot == reader->run[1]) reader->run += 2, reader->slot = reader->run[0];
+        const bf16 *key = keys + reader->slot * shape->kv_stride;
+        rows[i] = values + reader->slot * shape->kv_stride;
+        fetch(key + AHEAD * shape->kv_stride, shape->dim);
+        fetch(rows[i] + AHEAD * shape->kv_stride, shape->dim);
+        reader->slot++;
+        for (long at = 0; at < depth; at += DEPTH)
+            _mm512_store_si512(room->keys + i * depth + at, piece_of(key, at, shape->dim));
+    }
+    for (long key = 0; key < filled; key += DEPTH)
+        for (long at = 0; at < depth; at += LANES) {
+            __mmask16 inside = at < shape->dim ? first_lanes(shape->dim - at) : 0;
+            __m512i r[LANES];
+            for (long i = 0; i < LANES; i++) {
+                __m256i even = _mm256_maskz_loadu_epi16(inside, rows[key + 2 * i] + at);
+                __m256i odd = _mm256_maskz_loadu_epi16(inside, rows[key + 2 * i + 1] + at);
+                r[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+            }
+            transpose(r);
+            bf16 *to = room->values + key * depth + at * DEPTH;
+            for (long i = 0; i < LANES; i++) _mm512_store_si512(to + i * DEPTH, r[i]);
+        }
+}
+
+/* One tile of queries over the block of n keys whose first is at `position`. */
+static void attend_tile(struct room *room, long tile, long position, long n, float scale, long depth) {
+    static const uint16_t PAIRED[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512i paired = _mm512_loadu_si512(PAIRED);
+    const __m512 log_scale = _mm512_set1_ps(scale * 1.4426950408889634f), nothing = _mm512_set1_ps(-INFINITY);
+    float *scores = room->scores, *sums = room->sums + tile * depth * LANES;
+    const __m512i at = _mm512_load_si512(room->at + tile * LANES);
+    score(scores, room->keys, room->queries + tile * depth * LANES, n, depth);
+
+    if (_mm512_cmplt_epi32_mask(at, _mm512_set1_epi32((int32_t)(position + n - 1)))) /* some see less than all */
+        for (long key = 0; key < n; key++) {
+            __mmask16 seen = _mm512_cmpge_epi32_mask(at, _mm512_set1_epi32((int32_t)(position + key)));
+            _mm512_store_ps(scores + key * LANES, _mm512_mask_mov_ps(nothing, seen, _mm512_load_ps(scores + key * LANES)));
+        }
+    __m512 greatest[4] = {nothing, nothing, nothing, nothing};
+    for (long key = 0; key < n; key += 4)
+        for (int i = 0; i < 4; i++) greatest[i] = _mm512_max_ps(greatest[i], _mm512_load_ps(scores + (key + i) * LANES));
+    __m512 before = _mm512_load_ps(room->most + tile * LANES);
+    __m512 most = _mm512_max_ps(_mm512_max_ps(greatest[0], greatest[1]), _mm512_max_ps(greatest[2], greatest[3]));
+    most = _mm512_max_ps(before, most);
+    _mm512_store_ps(room->most + tile * LANES, most);
+    __m512 base = _mm512_mul_ps(most, log_scale);
+
+    __m512 total[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (long key = 0; key < n; key += 4) {
+        __m512 share[4];
+        for (int i = 0; i < 4; i++) {
+            share[i] = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(scores + (key + i) * LANES), log_scale, base));
+            total[i] = _mm512_add_ps(total[i], share[i]);
+        }
+        for (int i = 0; i < 4; i += 2) {
+            __m512i both = (__m512i)_mm512_cvtne2ps_pbh(share[i + 1], share[i]);
+            _mm512_store_si512(room->shares + (key + i) * LANES, _mm512_permutexvar_epi16(paired, both));
+        }
+    }
+    __m512 sum = _mm512_add_ps(_mm512_add_ps(total[0], total[1]), _mm512_add_ps(total[2], total[3]));
+    /* Exactly 1 where the greatest is what it was, whatever it is for the rows beside. */
+    __m512 kept = power_of_two(_mm512_mul_ps(_mm512_sub_ps(before, most), log_scale));
+    _mm512_store_ps(room->total + tile * LANES, _mm512_fmadd_ps(_mm512_load_ps(room->total + tile * LANES), kept, sum));
+    if (_mm512_cmpneq_ps_mask(kept, _mm512_set1_ps(1.0f)))
+        for (long i = 0; i < depth; i++)
+            _mm512_store_ps(sums + i * LANES, _mm512_mul_ps(_mm512_load_ps(sums + i * LANES), kept));
+    weigh(sums, room->values, room->shares, n, depth);
+}
+
+/* Write the results of n rows, as take_queries numbered them. */
+static void give(const struct room *room, const struct span *span, const struct shape *shape, bf16 *out, long kv_head,
+                 long first, long n, long depth) {
+    long group = shape->heads / shape->kv_heads;
+    for (long tile = 0; tile * LANES < n; tile++) {
+        __m512 total = _mm512_load_ps(room->total + tile * LANES);
+        for (long at = 0; at < shape->dim; at += LANES) {
+            __m512i r[LANES];
+            for (long i = 0; i < LANES; i++)
+                r[i] = _mm512_castps_si512(
+                    _mm512_div_ps(_mm512_load_ps(room->sums + (tile * depth + at + i) * LANES), total));
+            transpose(r);
+            for (long i = 0; i < LANES && tile * LANES + i < n; i++) {
+                long row = first + tile * LANES + i;
+                bf16 *to = out + ((span->row + row / group) * shape->heads + kv_head * group + row % group) * shape->dim;
+                _mm256_mask_storeu_epi16(to + at, first_lanes(shape->dim - at),
+                                         (__m256i)_mm512_cvtneps_pbh(_mm512_castsi512_ps(r[i])));
+            }
+        }
+    }
+}
+
+/* One block of a span's rows, for one kv head. */
+static void attend_rows(struct room *room, const struct span *span, const struct shape *shape, const int64_t *runs,
+                        const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, long kv_head, long first) {
+    long group = shape->heads / shape->kv_heads, depth = round_up(shape->dim, DEPTH);
+    long n = least(ROWS, span->n * group - first);
+    long tiles = take_queries(room, span, shape, query, kv_head, first, n, depth);
+    long end = span->start + (first + n - 1) / group + 1; /* keys that the last row sees */
+    struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
+    for (long position = 0; position < end; position += KEYS) {
+        long there = least(KEYS, end - position), filled = round_up(there, DEPTH);
+        take_keys(room, &reader, keys + kv_head * shape->dim, values + kv_head * shape->dim, there, filled, shape, depth);
+        for (long tile = 0; tile < tiles; tile++) {
+            long last = least((tile + 1) * LANES, n) - 1, seen = room->at[last] + 1 - position;
+            if (seen > 0) attend_tile(room, tile, position, least(filled, round_up(seen, DEPTH)), shape->scale, depth);
+        }
+    }
+    give(room, span, shape, out, kv_head, first, n, depth);
+}
+
+/* Bytes that each thread works in. */
+int64_t longturn_room(int64_t dim) { return round_up(room_bytes(round_up(dim, DEPTH)), 64); }
+
+/* Attention of all spans: query [rows, heads, dim] with `query_stride` numbers from row to row, keys and values
+ * [slots, kv_heads, dim] with `kv_stride` from slot to slot, to out [rows, heads, dim]; rooms: one after the other,
+ * for every thread, aligned to 64 bytes. */
+void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, struct span *spans,
+                     int64_t n_spans, const int64_t *runs, const struct shape *shape, char *rooms) {
+    long group = shape->heads / shape->kv_heads, n_tasks = 0;
+    for (long i = 0; i < n_spans; i++) {
+        spans[i].task = n_tasks;
+        n_tasks += shape->kv_heads * (round_up(spans[i].n * group, ROWS) / ROWS);
+    }
+#pragma omp parallel
+    {
+        struct room room = divide(rooms + longturn_room(shape->dim) * omp_get_thread_num(), round_up(shape->dim, DEPTH));
+        tiles_on();
+        /* From the end: a prompt's last rows see most. */
+#pragma omp for schedule(dynamic)
+        for (long task = n_tasks - 1; task >= 0; task--) {
+            long i = 0;
+            while (i + 1 < n_spans && spans[i + 1].task <= task) i++;
+            long number = task - spans[i].task;
+            attend_rows(&room, &spans[i], shape, runs, query, keys, values, out, number % shape->kv_heads,
+                        number / shape->kv_heads * ROWS);
+        }
+        tiles_off();
+    }
+}
+
+/* ---- Rotary and norm. ---- */
+
+/* x [dim] rotated by cos and sin [dim], sin with the sign of the rotation, to `to`. */
+static void rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *to, long dim) {
+    long half = dim / 2;
+    for (long side = 0; side < 2; side++)
+        for (long at = 0; at < half; at += LANES) {
+            __mmask16 there = first_lanes(half - at);
+            long mine = side * half + at, other = (1 - side) * half + at;
+            __m512 a = widened(_mm256_maskz_loadu_epi16(there, x + mine));
+            __m512 b = widened(_mm256_maskz_loadu_epi16(there, x + other));
+            __m512 c = widened(_mm256_maskz_loadu_epi16(there, cos + mine));
+            __m512 s = widened(_mm256_maskz_loadu_epi16(there, sin + mine));
+            __m512 y = _mm512_fmadd_ps(b, s, _mm512_mul_ps(a, c));
+            _mm256_mask_storeu_epi16(to + mine, there, (__m256i)_mm512_cvtneps_pbh(y));
+        }
+}
+
+/* Of rows x [n, heads + 2 * kv_heads, dim] the queries are rotated to query [n, heads, dim], the keys into their slots
+ * of the pool, and the values are copied there. */
+void longturn_rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values,
+                     const int64_t *slots, int64_t n, const struct shape *shape) {
+    long heads = shape->heads, kv_heads = shape->kv_heads, dim = shape->dim, width = (heads + 2 * kv_heads) * dim;
+#pragma omp parallel for schedule(static) if (n > 16)
+    for (long i = 0; i < n; i++) {
+        const bf16 *row = x + i * width;
+        for (long head = 0; head < heads; head++)
+            rotate(row + head * dim, cos + i * dim, sin + i * dim, query + (i * heads + head) * dim, dim);
+        for (long head = 0; head < kv_heads; head++)
+            rotate(row + (heads + head) * dim, cos + i * dim, sin + i * dim,
+                   keys + slots[i] * shape->kv_stride + head * dim, dim);
+        memcpy(values + slots[i] * shape->kv_stride, row + (heads + kv_heads) * dim, kv_heads * dim * sizeof(bf16));
+    }
+}
+
+/* x [n, width] / rms(x) * weight [width], to `out`. */
+void longturn_norm(const bf16 *x, const float *weight, bf16 *out, int64_t n, int64_t width, float eps) {
+#pragma omp parallel for schedule(static) if (n > 16)
+    for (long i = 0; i < n; i++) {
+        const bf16 *row = x + i * width;
+        __m512 squares = _mm512_setzero_ps();
+        for (long at = 0; at < width; at += LANES) {
+            __m512 y = widened(_mm256_maskz_loadu_epi16(first_lanes(width - at), row + at));
+            squares = _mm512_fmadd_ps(y, y, squares);
+        }
+        __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + eps));
+        for (long at = 0; at < width; at += LANES) {
+            __mmask16 there = first_lanes(width - at);
+            __m512 y = _mm512_mul_ps(widened(_mm256_maskz_loadu_epi16(there, row + at)), factor);
+            y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(there, weight + at));
+            _mm256_mask_storeu_epi16(out + i * width + at, there, (__m256i)_mm512_cvtneps_pbh(y));
+        }
+    }
+}
+
+/* 1 if this CPU and system can run what was compiled here. */
+int longturn_ready(void) { return tiles_allowed(); }

@@ -1,0 +1,152 @@
+"""The native kernels against plain arithmetic in float32, with the CPU's tiles and without them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from longturn.cache import Run, Runs
+from longturn.engine.runner.contract import Span
+from longturn.engine.runner.native import Layout, Native, Unavailable, find, library
+
+SHAPES = [(9, 3, 64), (4, 2, 16), (8, 2, 128), (2, 2, 80), (3, 1, 8), (4, 1, 256)]
+
+
+@pytest.fixture(params=["as compiled here", "without tiles"])
+def options(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the kernels are compiled with."""
+    if request.param == "without tiles":
+        monkeypatch.setattr(library, "OPTIONS", (*library.OPTIONS, "-mno-amx-bf16", "-mno-amx-tile", "-mno-amx-int8"))
+        monkeypatch.setenv("LONGTURN_CACHE", str(tmp_path))
+        library.compiled.cache_clear()
+    yield
+    if request.param == "without tiles":
+        library.compiled.cache_clear()
+
+
+def native(dim: int) -> Native:
+    found = find(dim)
+    if isinstance(found, Unavailable):
+        pytest.skip(f"no native kernels here: {found}")
+    return found
+
+
+def span(start: int, n: int, *runs: tuple[int, int]) -> Span:
+    return Span(np.zeros(n, np.int32), start, Runs(Run(*run) for run in runs), True, prompt=n > 1)
+
+
+SPANS = [
+    span(0, 7, (3, 10)),
+    span(500, 300, (100, 250), (1000, 1700)),
+    span(127, 1, (2000, 2128)),
+    span(128, 1, (2772, 2773), (2200, 2400)),
+    span(50, 500, *((at, at + 3) for at in range(2890, 1200, -7))),
+    span(63, 2, (0, 65)),
+]
+ROWS = sum(len(one.tokens) for one in SPANS)
+
+
+def plainly(query: Tensor, pool: Tensor, spans: Sequence[Span]) -> Tensor:
+    """Softmax attention written out, in float32."""
+    parts, row, group = [], 0, query.shape[1] // pool.shape[2]
+    for one in spans:
+        n, m = len(one.tokens), one.start + len(one.tokens)
+        slots = np.concatenate([np.arange(run.start, run.stop) for run in one.runs.slice(0, m)])
+        keys, values = (side[torch.from_numpy(slots)].float().repeat_interleave(group, 1) for side in pool)
+        scores = torch.einsum("qhd,khd->hqk", query[row : row + n].float(), keys) * query.shape[-1] ** -0.5
+        scores.masked_fill_(torch.arange(m) > torch.arange(one.start, m)[:, None], -torch.inf)
+        parts.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), values))
+        row += n
+    return torch.cat(parts)
+
+
+def random_pool(kv_heads: int, dim: int) -> Tensor:
+    pool = torch.randn(2, 3000, kv_heads, dim).bfloat16()
+    pool[:, 2900:] = float("nan")  # what nobody wrote must never be read
+    return pool
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
+@pytest.mark.usefixtures("options")
+def test_attention(heads: int, kv_heads: int, dim: int) -> None:
+    torch.manual_seed(0)
+    kernels, pool = native(dim), random_pool(kv_heads, dim)
+    query = torch.randn(ROWS, heads, dim).bfloat16()
+    found = kernels.attend(Layout(SPANS), query, pool, dim**-0.5)
+    torch.testing.assert_close(found.float(), plainly(query, pool, SPANS), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
+@pytest.mark.usefixtures("options")
+def test_the_bits_of_a_row_are_its_own(heads: int, kv_heads: int, dim: int) -> None:
+    """Sharp scores, so that the greatest changes late: then every row beside could be felt."""
+    torch.manual_seed(1)
+    kernels, pool = native(dim), random_pool(kv_heads, dim)
+    query = torch.randn(600, heads, dim).bfloat16() * 8
+    whole = kernels.attend(Layout([span(0, 600, (0, 600))]), query, pool, dim**-0.5)
+    for start, stop in ((0, 1), (1, 90), (90, 91), (91, 255), (255, 257), (257, 598), (598, 599), (599, 600)):
+        where = [(0, min(stop, 101)), (101, 600)] if stop > 101 else [(0, 101)]
+        beside = span(400, 3, (1000, 1500))
+        both = torch.cat((torch.randn(3, heads, dim).bfloat16(), query[start:stop]))
+        found = kernels.attend(Layout([beside, span(start, stop - start, *where)]), both, pool, dim**-0.5)
+        assert torch.equal(found[3:], whole[start:stop])
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
+def test_rotary(heads: int, kv_heads: int, dim: int) -> None:
+    torch.manual_seed(2)
+    kernels, pool = native(dim), torch.zeros(2, 50, kv_heads, dim).bfloat16()
+    n, half = 20, dim // 2
+    qkv = torch.randn(n, heads + 2 * kv_heads, dim).bfloat16()
+    angles = torch.rand(n, 1, half) * 6
+    cos, sin = (torch.cat((x, x), -1).bfloat16() for x in (angles.cos(), angles.sin()))
+    signed = torch.cat((-sin[..., :half], sin[..., half:]), -1)
+    slots = torch.randperm(50)[:n]
+    query = kernels.rotate(qkv, heads, cos, signed, pool, slots)
+    x = qkv.float()
+    turned = x * cos.float() + torch.cat((x[..., half:], x[..., :half]), -1) * signed.float()
+    torch.testing.assert_close(query.float(), turned[:, :heads], atol=0.02, rtol=0.01)
+    torch.testing.assert_close(pool[0, slots].float(), turned[:, heads : heads + kv_heads], atol=0.02, rtol=0.01)
+    assert torch.equal(pool[1, slots], qkv[:, heads + kv_heads :])
+    untouched = [slot for slot in range(50) if slot not in set(slots.tolist())]
+    assert not pool[:, untouched].any()
+
+
+@pytest.mark.parametrize("width", [8, 576, 1000])
+def test_norm(width: int) -> None:
+    torch.manual_seed(3)
+    x, weight = torch.randn(1, 30, width).bfloat16(), torch.rand(width)
+    found = native(64).norm(x, weight, 1e-5)
+    plain = torch.nn.functional.rms_norm(x.float(), (width,), weight, 1e-5)
+    torch.testing.assert_close(found.float(), plain, atol=0.01, rtol=0.01)
+
+
+def test_a_compiler_that_fails_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    native(64)
+    monkeypatch.setenv("LONGTURN_CACHE", str(tmp_path))
+    monkeypatch.setattr(library, "OPTIONS", ("--no-such-option",))
+    library.compiled.cache_clear()
+    try:
+        assert "no-such-option" in str(find(64))
+        monkeypatch.setenv("PATH", "")
+        library.compiled.cache_clear()
+        assert "install gcc" in str(find(64))
+    finally:
+        library.compiled.cache_clear()
+
+
+def test_several_processes_compile_at_once(tmp_path: Path) -> None:
+    native(64)
+    code = "import torch; from longturn.engine.runner.native import find; print(type(find(64)).__name__)"
+    env = os.environ | {"LONGTURN_CACHE": str(tmp_path)}
+    several = [subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) for _ in range(2)]
+    assert [one.communicate()[0].decode().strip() for one in several] == ["Native", "Native"]
+    assert [path.suffix for path in (tmp_path / "native").iterdir()] == [".so"]
