@@ -54,11 +54,12 @@ def test_it_knows_so_of_a_request_that_the_gateway_cannot_compare() -> None:
         assert (entry.mechanism, entry.lost_tokens, entry.expected) == ("evicted", 3000, None)
 
 
-def test_a_cache_that_was_emptied_by_hand_is_nothing_to_mend() -> None:
+@pytest.mark.parametrize("miss", [Miss("cleared", 0, 3000, "device", 5.0), Miss("below_page", 2992, 8)])
+def test_what_no_request_can_mend_is_counted_apart(miss: Miss) -> None:
     desk = Desk()
     desk.tell(FIRST, engine(3000))
-    _, entry = desk.tell(LATER, engine(3050, 0, Miss("cleared", 0, 3000, "device", 5.0)))
-    assert (entry.mechanism, entry.intentional) == ("cleared", True)
+    _, entry = desk.tell(LATER, engine(3050, miss.at, miss))
+    assert (entry.mechanism, entry.intentional) == (miss.cause, True)
 
 
 def test_what_the_engine_does_not_miss_is_not_missed() -> None:

@@ -10,6 +10,9 @@ from longturn.explain.exchange import ENGINE
 from longturn.explain.miss import Miss
 from longturn.explain.pair import Pair
 
+MEANT = ("cleared", "below_page")
+"""What no request could mend: somebody emptied the cache, or it keeps whole pages only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -57,7 +60,7 @@ def cause_of(exchange: Exchange, pair: Pair | None, verdict: Verdict | None) -> 
         if not verdict.append_only:
             return None
     lost = miss.tokens or (guess.lost if guess else 0)
-    return Cause(miss.cause, lost, intentional=miss.cause == "cleared") if lost else None
+    return Cause(miss.cause, lost, intentional=miss.cause in MEANT) if lost else None
 
 
 def _compared(pair: Pair, verdict: Verdict) -> Cause | None:
