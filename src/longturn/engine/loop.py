@@ -93,6 +93,7 @@ class Engine:
             planned = self.clock()
             logits = [self.runner.execute(spans) for spans in self._spans(work)]
             computed = self.clock()
+            self.scheduler.took(work, computed - planned)
             self._account(work, computed - planned, planned - began)
             self._commit(work)
             self._hand_out([w.sequence for w in work if w.sequence.remaining == 0], logits)

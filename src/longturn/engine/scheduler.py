@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from longturn.cache import Hit, PrefixCache
 from longturn.cache.radix import common_prefix
 from longturn.engine.mover import PageMover
+from longturn.engine.pace import Pace
 from longturn.engine.sequence import Sequence
 
 # A prompt that has waited for a second goes before one that is this many tokens shorter.
 AGEING_TOKENS_PER_SECOND = 2000
 # A prompt waits for another that is being computed when that will save it so many tokens.
 WORTH_WAITING_TOKENS = 64
-# While others decode, prompts get only this share of a step, so that streams do not stall.
+# While others decode, prompts get at most this share of a step, so that streams do not stall.
 MIXED_SHARE = 4
 
 
@@ -58,6 +59,7 @@ class Scheduler:
         self._mover = mover
         self.max_running = max_running
         self._chunk_tokens = chunk_tokens
+        self.pace = Pace(chunk_tokens // MIXED_SHARE)
         self._align = align
         self._shares = shares
         self._clock = clock
@@ -95,7 +97,7 @@ class Scheduler:
         budget = self._chunk_tokens - len(work)
         if work:
             # At least one token, however many decode: prompts get on.
-            budget = max(min(budget, self._chunk_tokens // MIXED_SHARE), 1)
+            budget = max(min(budget, self.pace.prompt_tokens(len(work))), 1)
         prompts = [sequence for sequence in self.running if sequence.remaining > 1]
         for sequence in sorted(prompts, key=self._urgency):
             if budget <= 0:
@@ -106,6 +108,12 @@ class Scheduler:
             budget -= n
         # Room for one may have been made by preempting another that was planned already.
         return [w for w in work if w.sequence.allocation is not None]
+
+    def took(self, work: list[Work], seconds: float) -> None:
+        """Learn from how long a step was computed."""
+        prompt = sum(w.n for w in work if w.n > 1)
+        if len(work) > sum(w.n > 1 for w in work):
+            self.pace.took(prompt, seconds)
 
     def take_out(self, sequence: Sequence) -> None:
         """Forget a request wherever it is. What it holds is for `free`."""
