@@ -69,6 +69,22 @@ def test_bodies_come_in_pieces_and_between_others(office: Office) -> None:
     assert isinstance(charged, Charged)
 
 
+def test_what_a_killed_gateway_has_left_open_gets_a_line(office: Office) -> None:
+    told = body("Hello")
+    office.accountant.hear(Asked(7, 1.7e9, "openai-chat", "http://up", "/x", "k", None, ""))
+    office.accountant.hear(Sent(7, told))
+    office.accountant.hear(Answered(7, 200, "text/event-stream", ""))
+    office.accountant.hear(Got(7, b'data: {"choices": []}\n\n'))
+    office.tell(8, body("Other"))
+    office.accountant.abandoned()
+    complete, abandoned = sorted(office.written(), key=lambda entry: entry.outcome, reverse=True)
+    assert complete.outcome == "complete"
+    assert (abandoned.outcome, abandoned.status, abandoned.key) == ("abandoned", 200, "k")
+    assert (abandoned.segments, abandoned.sent_bytes, abandoned.got_bytes) == (1, len(told), 23)
+    office.accountant.abandoned()
+    assert len(office.written()) == 2
+
+
 def test_what_began_before_it_did_is_passed_over(office: Office) -> None:
     for frame in (Sent(1, b"{}"), Answered(1, 200, "", ""), Got(1, b"x"), Ended(1, "complete", 1.0, None, 0.0, 0, 0)):
         office.accountant.hear(frame)

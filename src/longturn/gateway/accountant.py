@@ -42,13 +42,14 @@ NICENESS = 5
 
 @dataclass(slots=True)
 class Open:
-    """An exchange that is under way."""
+    """An exchange that is under way. got: bytes of its answer so far."""
 
     asked: Asked
     body: bytearray = field(default_factory=bytearray)
     whole: bool = True
     answered: Answered | None = None
     reader: AnswerReader | None = None
+    got: int = 0
 
     def told(self, ended: Ended) -> Told:
         """The whole of it."""
@@ -92,6 +93,7 @@ class Accountant:
                 exchange.answered = frame
                 exchange.reader = AnswerReader(exchange.asked.dialect, frame.kind, frame.encoding)
             case Got():
+                exchange.got += len(frame.data)
                 if exchange.reader is not None:
                     exchange.reader.feed(frame.data)
             case Ended():
@@ -111,6 +113,14 @@ class Accountant:
         if exchange.whole:
             exchange.body += data
             self._held += len(data)
+
+    def abandoned(self) -> None:
+        """The gateway is gone: what is under way has ended with it."""
+        now = time.time()
+        for exchange in list(self._open.values()):
+            asked, got = exchange.asked, exchange.got
+            total = max(0.0, now - asked.started_at) * 1000
+            self.hear(Ended(asked.id, "abandoned", total, None, 0.0, len(exchange.body), got))
 
     def write(self) -> None:
         """Put what is done into the book. A book that fails costs its lines; the log says so until it works again."""
@@ -160,6 +170,7 @@ def main() -> None:
             if idle or time.monotonic() - written > LONGEST_WAIT:
                 accountant.write()
                 written = time.monotonic()
+        accountant.abandoned()
         accountant.write()
 
 

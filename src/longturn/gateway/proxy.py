@@ -34,7 +34,7 @@ class Proxy:
 
     Outcomes, as they are told to the tap: `complete`; `client_left`; `broken`, where the upstream ended in the middle
     of its answer, and the client's connection is ended there too; `unreachable`, where it gave none; `stopped`, where
-    the gateway itself was.
+    the gateway itself was. Where it was killed and could tell nothing any more, the accountant writes `abandoned`.
     """
 
     def __init__(self, upstreams: Upstreams, tap: Tap, budgets: Budgets) -> None:
