@@ -130,6 +130,38 @@ async def test_a_gateway_that_is_killed_has_written_what_was_over(tmp_path: Path
         assert len(proxy.lines()) == 20
 
 
+async def test_a_gateway_that_is_killed_leaves_a_line_of_what_was_not_over(tmp_path: Path) -> None:
+    async def hangs(_: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\ndata:")
+        await reader.read(1)
+
+    async with upstream(hangs) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(post("/v1/chat/completions", body("1", "Hi.")))
+        await reader.readuntil(b"data:")
+        await asyncio.sleep(0.1)  # the latest are told together, a moment later
+        process.kill()
+        await process.wait()
+        (entry,) = await proxy.settled(1)
+        writer.close()
+    assert (entry.outcome, entry.status, entry.ended) == ("abandoned", 200, False)
+
+
+async def test_what_has_no_price_is_not_shown_as_free(tmp_path: Path) -> None:
+    async with upstream(answers) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
+        await raw(proxy.port, post("/v1/chat/completions", body("12:00:01", "Hello, Jack.")))
+        await raw(proxy.port, post("/v1/chat/completions", body("12:00:07", "Hello, Jack.", "Yes.", "So?")))
+        await raw(proxy.port, post("/v1/chat/completions", {"model": "gpt-5.1", "messages": [], "stream": True}))
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+    ledger = str(tmp_path / "book.db")
+    (cause,) = told("--ledger", ledger)["causes"]
+    assert (cause["lost_usd"], cause["unpriced"]) == (0.0, 1)
+    rows = [line for line in shown("--ledger", ledger).splitlines() if re.search(r" (volatile_text|gpt-5.1) ", line)]
+    assert len(rows) == 2
+    assert all("?" in row and "$" not in row for row in rows), rows
+
+
 async def test_an_accountant_that_is_killed_is_replaced(tmp_path: Path) -> None:
     async with upstream(answers) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
         await raw(proxy.port, post("/v1/chat/completions", body("1", "Hi.")))

@@ -97,8 +97,8 @@ def _show(report: Report, rows: int) -> None:
             table.add_column(name, justify="right")
         for cause in report.causes:
             label = f"{cause.mechanism} (intended)" if cause.intentional else cause.mechanism
-            saves = "" if cause.intentional else _usd(cause.lost_usd)
-            if saves and every.usd:
+            saves = "" if cause.intentional else _usd(cause.lost_usd, cause.unpriced)
+            if saves and cause.lost_usd and every.usd:
                 saves += f" ({cause.lost_usd / every.usd:.1%})"
             table.add_row(label, f"{cause.misses:,}", f"{cause.sessions:,}", f"{cause.lost_tokens:,}", saves)
         console.print()
@@ -145,19 +145,21 @@ def _sums(title: str, parts: list[Sum], rows: int) -> Table:
         table.add_column(name, justify="right")
     for part in parts[:rows]:
         cached = part.use.cached_total / part.use.logical if part.use.logical else 0.0
-        cost = _usd(part.usd) if part.unpriced < part.requests else "?"
         table.add_row(
             part.name or "(none)",
             f"{part.requests:,}",
             f"{part.use.logical:,}",
             f"{cached:.0%}",
             f"{part.use.output:,}",
-            cost,
+            _usd(part.usd, part.unpriced),
             f"{part.misses:,}",
-            _usd(part.lost_usd) if part.misses else "",
+            _usd(part.lost_usd, part.unpriced) if part.misses else "",
         )
     return table
 
 
-def _usd(usd: float) -> str:
+def _usd(usd: float, unpriced: int = 0) -> str:
+    """A sum; a question mark where nothing is in it because no price is known."""
+    if unpriced and not usd:
+        return "?"
     return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"

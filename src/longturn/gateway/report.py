@@ -55,7 +55,10 @@ class Sum:
 
 @dataclass(slots=True)
 class Cause:
-    """A mechanism, and what its misses have cost: about what mending it would save in as much time again."""
+    """A mechanism, and what its misses have cost: about what mending it would save in as much time again.
+
+    unpriced: misses whose price is not known and not in lost_usd.
+    """
 
     mechanism: str
     intentional: bool
@@ -64,6 +67,7 @@ class Cause:
     sessions: int = 0
     lost_tokens: int = 0
     lost_usd: float = 0.0
+    unpriced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,7 @@ def _count(causes: dict[tuple[str, bool], Cause], name: tuple[str, bool], entry:
     cause.misses += 1
     cause.lost_tokens += entry.lost_tokens
     cause.lost_usd += entry.lost_usd or 0.0
+    cause.unpriced += entry.lost_usd is None
 
 
 def _dearest(table: Mapping[str | None, Sum]) -> list[Sum]:
