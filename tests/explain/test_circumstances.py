@@ -444,6 +444,22 @@ def test_explicit_cache_conflict(key: str) -> None:
     assert mechanism(a, {**a, "cachedContent": "cachedContents/2"}, "gemini") == "cache_key"
 
 
+def test_a_cached_content_that_is_no_longer_named() -> None:
+    def used(prompt: int, cached: int) -> dict[str, int]:
+        counts = {"promptTokenCount": prompt, "cachedContentTokenCount": cached, "candidatesTokenCount": 5}
+        return {**counts, "totalTokenCount": prompt + 5}
+
+    body = {"contents": [{"role": "user", "parts": [{"text": "x"}]}], "model": "gemini-2.5-flash"}
+    a = {"request": {**body, "cachedContent": "cachedContents/1"}, "usage": used(1835, 1825), "time": 1000}
+    told = explain(a, {"request": body, "usage": used(35, 0), "time": 1005}, "gemini")
+    assert told.mechanism == "cache_key"
+    assert told.first_divergence is not None
+    assert told.first_divergence.json_path == "$.cachedContent"
+    # The later prompt is so much shorter that no more than its own tokens can have been computed.
+    assert told.lost_tokens == 35
+    assert mechanism(body, {**body, "cachedContent": "cachedContents/1"}, "gemini") == "none"
+
+
 def test_the_first_image_costs_the_messages() -> None:
     seen = [*TURNS, MORE[0], ("user", image(), text("And what is this?"))]
     told = explain(request("anthropic"), request("anthropic", seen), "anthropic")

@@ -138,7 +138,8 @@ class Pair:
     def lost_from(self, segments: int) -> int:
         """Tokens lost when only the first `segments` segments could be reused."""
         if self.b.use is not None and self.a.use is not None:
-            return max(0, self.a.left - self.b.use.cached_total)
+            # What the later request has not even sent had not to be computed either.
+            return min(max(0, self.a.left - self.b.use.cached_total), self.b.use.computed)
         return max(0, self.a.tokens(self.a.marked) - self.a.tokens(segments))
 
     def first_of(self, level: int) -> int:

@@ -70,7 +70,7 @@ FIXES = {
     "ttl_expired": "Ask for a longer time to live, or send something in time; a hit renews it for free.",
     "message_grew": "Send what is new as a message or block of its own, behind the one that was sent.",
     "marks_not_resent": "Send earlier requests' marks again, and keep to one mode: only marked ends are looked up.",
-    "cache_key": "Use one stable key per conversation.",
+    "cache_key": "Use one stable key, or cached content, per conversation.",
     "routing": "Pin the conversation to one model, provider and region; use a stable cache key or session header.",
     "setting_changed": "Freeze settings and tools per conversation, or change them where a new prefix is due anyway.",
     "cold_fanout": "Send one request first, and the others once its answer has begun.",

@@ -47,6 +47,11 @@ def cache_key(pair: Pair) -> Finding | None:
                 at=Divergence.between(name, path, a or "", b or ""),
                 kept=0,
             )
+    a, b = pair.a.prompt.handle, pair.b.prompt.handle
+    if a and not b:
+        # It stood before all that the request itself holds.
+        at = Divergence.between("cachedContent", "$.cachedContent", a, "")
+        return Finding("cachedContent is no longer named, and what it holds no longer sent", 0.9, at=at, kept=0)
     return None
 
 
