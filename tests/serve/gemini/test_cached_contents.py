@@ -136,7 +136,16 @@ def test_a_deleted_one_can_be_evicted(client: genai.Client, small_url: str):
     assert found(small_url, text) < 100
     with pytest.raises(errors.ClientError) as raised:
         ask(client, "What?", cache)
-    assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
+    assert (raised.value.code, raised.value.status) == (403, "PERMISSION_DENIED")
+
+
+def test_its_life_begins_when_it_is_there(client: genai.Client):
+    for life in ("5s", "300s"):
+        cache = keep(client, document(), ttl=life)
+        assert cache.expire_time is not None
+        assert cache.create_time is not None
+        told = (cache.expire_time - cache.create_time).total_seconds()
+        assert told == pytest.approx(float(life[:-1]), abs=0.02)
 
 
 def test_an_expired_one_can_be_evicted(client: genai.Client, small_url: str):
@@ -227,7 +236,7 @@ def test_other_clients_see_nothing_of_it(client: genai.Client, small_url: str):
     for call in (other.caches.get, other.caches.delete):
         with pytest.raises(errors.ClientError) as raised:
             call(name=cache.name)
-        assert raised.value.code == 404
+        assert raised.value.code == 403
     with pytest.raises(errors.ClientError):
         ask(other, "What?", cache)
 

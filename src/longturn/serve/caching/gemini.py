@@ -95,7 +95,8 @@ class CachedContents:
             content = self._kept.get(id)
         if content is None or content.salt != salt:
             message = f"CachedContent {id!r} not found (or permission denied): it has expired or never was, create it."
-            raise Refusal(404, message, "cached_content_not_found")
+            # As Google says it, whose clients look for this status to make another.
+            raise Refusal(403, message, "cached_content_not_found")
         return content
 
     def of(self, salt: str) -> list[CachedContent]:

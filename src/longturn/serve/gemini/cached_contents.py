@@ -51,10 +51,15 @@ async def create(http: Request, front: FrontOf, contents: CachedContentsOf, salt
     request, tokens = await off_the_loop(len(body), _prepare, front, body)
     now = contents.clock()
     expires = request.until(now) or now + gemini.DEFAULT_LIFE
+    life = None if request.expire_time else expires - now
     try:
         pin = Hint("pin", tokens, seconds=(expires - now).total_seconds(), salt=salt)
         await unless_gone(http, _compute(front, pin))
+        if life is not None:
+            # Computing it is no part of its life.
+            expires = contents.clock() + life
         content = contents.add(salt, request.model, request.display_name, request, tokens, expires)
+        front.service.hint([Hint("pin", tokens, seconds=(expires - content.created).total_seconds(), salt=salt)])
     except BaseException:
         _pin_the_rest(front, contents, salt, tokens)
         raise
