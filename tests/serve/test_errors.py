@@ -77,6 +77,14 @@ def test_unknown_addresses_and_methods(http: httpx.Client):
     answer = http.get("/v1/completions")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert answer.json()["error"]["code"] == "method_not_allowed"
+    assert answer.json()["error"]["message"] == "GET /v1/completions is not served here: use POST."
+
+
+@pytest.mark.parametrize("path", ["/v1/v1/messages", "/v1/v1beta/models/tiny:generateContent"])
+def test_a_base_url_with_a_version_too_many_is_told(http: httpx.Client, path: str):
+    answer = http.post(path)
+    assert answer.status_code == 404
+    assert "leave /v1 out of its base URL" in answer.json()["error"]["message"]
 
 
 def test_a_body_over_the_limit_is_refused(http: httpx.Client):

@@ -35,6 +35,8 @@ def test_nothing_is_read_of_a_request_without_a_key(closed: str, path: str):
     answer = httpx.post(closed + path, content=b"not even JSON")
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert answer.json()["error"]["code"] == "invalid_api_key"
+    for way in ("Authorization: Bearer KEY", "x-api-key: KEY", "x-goog-api-key: KEY"):
+        assert way in answer.json()["error"]["message"]
     assert httpx.delete(f"{closed}/v1/cache/device").status_code == 401
 
 

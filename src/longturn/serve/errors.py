@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
 """nginx's status for a client that left; nobody receives it, but it is what the log should say."""
+VERSIONS = ("v1", "v1beta")
+"""How addresses begin; some SDKs want it in their base URL, others add it themselves."""
 
 
 def shutting_down() -> Refusal:
@@ -86,10 +88,22 @@ async def _routing(request: Request, error: Exception) -> Response:
     """An address or method that is not served."""
     assert isinstance(error, HTTPException)
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    message = f"{request.method} {request.url.path} is not served here: the API begins at /v1, see /v1/models."
+    headers = error.headers or {}
+    what = f"{request.method} {request.url.path} is not served here"
+    message = f"{what}: {_instead(request.url.path, headers.get('Allow'))}."
     response = error_response(Refusal(error.status_code, message, code), request.scope)
-    response.headers.update(error.headers or {})
+    response.headers.update(headers)
     return response
+
+
+def _instead(path: str, methods: str | None) -> str:
+    """What to do about an address that is not served. methods: those by which it is."""
+    if methods:
+        return f"use {methods}"
+    first, _, rest = path.removeprefix("/").partition("/")
+    if first in VERSIONS and rest.partition("/")[0] in VERSIONS:
+        return f"the client adds /{rest.partition('/')[0]} itself, leave /{first} out of its base URL"
+    return "the API begins at /v1, see /v1/models"
 
 
 class _Guard:

@@ -33,7 +33,10 @@ class Keys:
             if hmac.compare_digest(key, known):
                 found = salt
         if found is None:
-            message = "No valid API key: send one that this server was started with, as `Authorization: Bearer KEY`."
+            message = (
+                "No valid API key: send one that this server was started with, "
+                "as `Authorization: Bearer KEY`, `x-api-key: KEY` or `x-goog-api-key: KEY`."
+            )
             raise Refusal(401, message, "invalid_api_key")
         return found
 
