@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 
 import httpx
@@ -85,6 +86,17 @@ def test_a_base_url_with_a_version_too_many_is_told(http: httpx.Client, path: st
     answer = http.post(path)
     assert answer.status_code == 404
     assert "leave /v1 out of its base URL" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1beta/models/tiny:generateContent"])
+def test_a_compressed_body_is_not_called_bad_json(http: httpx.Client, path: str):
+    packed = gzip.compress(b'{"model": "tiny"}')
+    answer = http.post(path, content=packed, headers={"Content-Encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "'gzip' are not read: send it as it is" in answer.json()["error"]["message"]
+    # What is not compressed may say so.
+    answer = http.post(path, content=b"{", headers={"Content-Encoding": "identity"})
+    assert answer.status_code == 400
 
 
 def test_a_body_over_the_limit_is_refused(http: httpx.Client):

@@ -18,7 +18,10 @@ LONG = 20_000
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. Raises Refusal when it has more than `limit` bytes, as early as possible."""
+    """The whole body. Raises Refusal when it is compressed or has more than `limit` bytes, as early as possible."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Refusal(415, f"Bodies compressed with {encoding!r} are not read: send it as it is.", "compressed_body")
     if int(request.headers.get("content-length", 0)) > limit:
         raise _too_large(limit)
     body = bytearray()
