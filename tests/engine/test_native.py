@@ -16,6 +16,7 @@ from torch import Tensor
 from longturn.cache import Run, Runs
 from longturn.engine.runner.contract import Span
 from longturn.engine.runner.native import Layout, Native, Unavailable, find, library
+from longturn.engine.runner.native.calls import OPERATIONS
 
 SHAPES = [(9, 3, 64), (4, 2, 16), (8, 2, 128), (2, 2, 80), (3, 1, 8), (4, 1, 256)]
 
@@ -150,3 +151,30 @@ def test_several_processes_compile_at_once(tmp_path: Path) -> None:
     several = [subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) for _ in range(2)]
     assert [one.communicate()[0].decode().strip() for one in several] == ["Native", "Native"]
     assert [path.suffix for path in (tmp_path / "native").iterdir()] == [".so"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("n_out", "n_in"), [(96, 64), (50, 32), (576, 1536)])
+def test_linear(operation: str, n_out: int, n_in: int) -> None:
+    torch.manual_seed(4)
+    weight, bias = torch.randn(n_out, n_in).bfloat16() * n_in**-0.5, torch.randn(n_out).bfloat16()
+    linear = native(64).linear(weight, bias, operation)
+    if linear is None:
+        pytest.skip("oneDNN's are used on a CPU without tiles")
+    x, other = torch.randn(1, 300, n_in).bfloat16(), torch.randn(1, 300, n_out).bfloat16()
+    beside = other if operation in ("add", "mul") else None
+    whole = linear(x, beside)
+    plain = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+    by_hand = {
+        "none": plain,
+        "swish": torch.nn.functional.silu(plain),
+        "add": plain + other.float(),
+        "mul": plain * other.float(),
+    }[operation]
+    torch.testing.assert_close(whole.float(), by_hand, atol=0.03, rtol=0.02)
+    for start, stop in ((0, 1), (3, 8), (5, 21), (40, 73), (44, 299)):
+        part = linear(x[:, start:stop], None if beside is None else beside[:, start:stop])
+        assert torch.equal(part, whole[:, start:stop])
+    assert not linear(x, beside).isnan().any()
+    extreme = linear(x * 1e4, beside)
+    assert not extreme.isnan().any()

@@ -49,8 +49,8 @@ class Attention:
         self.dim = int(plain.head_dim)
         self.heads = plain.q_proj.out_features // self.dim
         self.kv_heads = plain.k_proj.out_features // self.dim
-        self.qkv = PackedLinear([plain.q_proj, plain.k_proj, plain.v_proj], int4=int4)
-        self.out = PackedLinear([plain.o_proj], "add", int4=int4)
+        self.qkv = PackedLinear([plain.q_proj, plain.k_proj, plain.v_proj], int4=int4, native=native)
+        self.out = PackedLinear([plain.o_proj], "add", int4=int4, native=native)
         self.q_norm, self.k_norm = (
             _norm(norm, native) if (norm := getattr(plain, name, None)) is not None else None
             for name in ("q_norm", "k_norm")
@@ -97,10 +97,10 @@ class Attention:
 class MLP:
     """down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, plain: Any, int4: bool) -> None:
-        self.gate = PackedLinear([plain.gate_proj], "swish", int4=int4)
-        self.up = PackedLinear([plain.up_proj], "mul", int4=int4)
-        self.down = PackedLinear([plain.down_proj], "add", int4=int4)
+    def __init__(self, plain: Any, int4: bool, native: Native | None) -> None:
+        self.gate = PackedLinear([plain.gate_proj], "swish", int4=int4, native=native)
+        self.up = PackedLinear([plain.up_proj], "mul", int4=int4, native=native)
+        self.down = PackedLinear([plain.down_proj], "add", int4=int4, native=native)
         # Cut once for all three, so that only the narrow result is put together again.
         self.sizes = common(self.gate.sizes, self.up.sizes, self.down.sizes)
 
@@ -128,14 +128,14 @@ class Layer(nn.Module):
         super().__init__()
         self._before_attention = _norm(plain.input_layernorm, native)
         self._before_mlp = _norm(plain.post_attention_layernorm, native)
-        self._attention, self._mlp = Attention(plain.self_attn, int4, native), MLP(plain.mlp, int4)
+        self._attention, self._mlp = Attention(plain.self_attn, int4, native), MLP(plain.mlp, int4, native)
 
     @property
     def same_bits(self) -> bool:
         """Whether a token's result is the same to the bit in all batches, if that of the attention is."""
         attention, mlp = self._attention, self._mlp
         linears = (attention.qkv, attention.out, mlp.gate, mlp.up, mlp.down)
-        return attention.window is None and all(linear.sizes for linear in linears)
+        return attention.window is None and all(linear.same_bits for linear in linears)
 
     def forward(
         self,
@@ -169,7 +169,7 @@ def replace_layers(model: nn.Module, int4: bool = False, native: Native | None =
 def same_bits(model: Any) -> bool:
     """Whether all layers of the model were replaced, and tokens get the same bits from its linears in all batches."""
     layers = [child.same_bits for child in model.modules() if isinstance(child, Layer)]
-    linears = [bool(child.sizes) for child in model.modules() if isinstance(child, PackedLinear)]
+    linears = [child.same_bits for child in model.modules() if isinstance(child, PackedLinear)]
     return len(layers) == model.config.get_text_config().num_hidden_layers and all(layers) and all(linears)
 
 
@@ -179,7 +179,7 @@ def _faster(plain: Any, int4: bool, native: Native | None) -> nn.Module | None:
         return Layer(plain, int4, native)
     if kind in PLAIN_NORM:
         return _norm(plain, native)
-    return PackedLinear([plain]) if isinstance(plain, nn.Linear) else None
+    return PackedLinear([plain], native=native) if isinstance(plain, nn.Linear) else None
 
 
 def _norm(plain: Any, native: Native | None) -> Norm:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.int4 import GROUP, MOST_ROWS, OUTPUTS, Int4Linear, quantised
+from longturn.engine.runner.native import Native
 from longturn.engine.runner.rounding import PERIOD, TINY, paired, repeated, repeats
 
 # Numbers of rows up to this are compared with, and are all tried. A batch of them takes as long as four times as many
@@ -68,35 +69,49 @@ def common(*several: Sizes) -> Sizes:
 
 
 class PackedLinear(nn.Module):
-    """Linears of the same input as one [out, in], in oneDNN's layout; the plain weights are not kept.
+    """Linears of the same input as one [out, in], in a packed layout; the plain weights are not kept.
 
     operation: done with the result while it is written: "none", "swish", or "add" or "mul" with another tensor; int4:
-    few rows take weights of four bits. sizes: numbers of rows that agree with each other; empty where too few do. Takes
-    0.7 of the time of a plain linear at 1 to 32 rows, 0.8 at 512 (measured).
+    few rows take weights of four bits; native: kernels of our own, where they are better than oneDNN's. sizes: numbers
+    of rows that agree with each other, empty where too few do or all do; same_bits: whether it is so that no row feels
+    others. Takes 0.7 of the time of a plain linear at 1 to 32 rows, 0.8 at 512 (measured, oneDNN's).
     """
 
-    def __init__(self, linears: list[nn.Linear], operation: str = "none", *, int4: bool = False) -> None:
+    def __init__(
+        self,
+        linears: list[nn.Linear],
+        operation: str = "none",
+        *,
+        int4: bool = False,
+        native: Native | None = None,
+    ) -> None:
         super().__init__()
         biases = [linear.bias.data for linear in linears if linear.bias is not None]
         n_out, n_in = sum(linear.out_features for linear in linears), linears[0].in_features
-        kind = n_out, n_in, operation, bool(biases), torch.get_num_threads()
-        # Wide ones are read faster when packed for several rows, but more sizes may agree when packed for one.
-        packings = (SMALL, 1) if n_out >= 2 * n_in else (1, SMALL)
-        packed_for = max(packings, key=lambda rows: len(_agreeing_sizes(rows, *kind)))
         self.operation = operation
-        self.sizes = _agreeing_sizes(packed_for, *kind)
         weight = torch.cat([linear.weight.data for linear in linears])
         self.bias = torch.cat(biases) if biases else None
         self._of_few_rows: Int4Linear | None = None
         if int4 and n_in % GROUP == 0 and n_out % OUTPUTS == 0:
             self._of_few_rows, weight = quantised(weight, self.bias, operation)
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, packed_for)
+        self._native = None if native is None else native.linear(weight, self.bias, operation)
+        self.sizes: Sizes = frozenset()
+        if self._native is None:
+            kind = n_out, n_in, operation, bool(biases), torch.get_num_threads()
+            # Wide ones are read faster when packed for several rows, but more sizes may agree when packed for one.
+            packings = (SMALL, 1) if n_out >= 2 * n_in else (1, SMALL)
+            packed_for = max(packings, key=lambda rows: len(_agreeing_sizes(rows, *kind)))
+            self.sizes = _agreeing_sizes(packed_for, *kind)
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, packed_for)
+        self.same_bits = self._native is not None or bool(self.sizes)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """x [1, n, in] to [1, n, out], which is also the shape of the `other` that is added or multiplied."""
 
         if self._of_few_rows is not None and x.shape[-2] <= MOST_ROWS:
             return self._of_few_rows(x, other)
+        if self._native is not None:
+            return self._native(x, other)
 
         def work(rows: Tensor, others: Tensor | None) -> Tensor:
             return _linear(rows, self.packed, self.bias, self.operation, others)

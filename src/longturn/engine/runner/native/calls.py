@@ -15,11 +15,14 @@ from longturn.engine.runner.contract import Span
 from longturn.engine.runner.native.library import Unavailable, compiled
 
 MOST_DIM = 256
-_ALIGNMENT = 64
+# Inputs of a linear come in multiples of this; outputs are filled up to a multiple.
+DEPTH = 32
+# As `enum operation` in linear.c numbers them.
+OPERATIONS = ("none", "swish", "add", "mul")
 
 
 class Shape(ctypes.Structure):
-    """Heads and strides, as `struct shape` in kernels.c has them."""
+    """Heads and strides, as `struct shape` in tiles.h has them."""
 
     _fields_ = (
         ("heads", ctypes.c_int64),
@@ -31,8 +34,50 @@ class Shape(ctypes.Structure):
     )
 
 
+class Linear(ctypes.Structure):
+    """`struct linear` in linear.c."""
+
+    _fields_ = (
+        ("packed", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("n_in", ctypes.c_int64),
+        ("n_out", ctypes.c_int64),
+        ("operation", ctypes.c_int64),
+    )
+
+
+class NativeLinear:
+    """A linear whose rows do not feel each other: x [..., in] to operation(x @ weight.T + bias, other) [..., out]."""
+
+    def __init__(self, found: ctypes.CDLL, weight: Tensor, bias: Tensor | None, operation: str) -> None:
+        n_out, n_in = weight.shape
+        self._packed = weight.new_empty(-(-n_out // DEPTH) * DEPTH * n_in)
+        self._bias = None if bias is None else bias.float()
+        pack, self._compute = found.longturn_pack, found.longturn_linear
+        pack.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._compute.argtypes = (ctypes.c_void_p,) * 4 + (ctypes.c_int64,)
+        pack.restype = self._compute.restype = None
+        pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in)
+        bias_at = None if self._bias is None else self._bias.data_ptr()
+        self._linear = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
+        self._n_out = n_out
+
+    def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
+        x = x.contiguous()
+        out = x.new_empty((*x.shape[:-1], self._n_out))
+        beside = None if other is None else other.contiguous()
+        self._compute(
+            ctypes.addressof(self._linear),
+            x.data_ptr(),
+            None if beside is None else beside.data_ptr(),
+            out.data_ptr(),
+            x.numel() // x.shape[-1],
+        )
+        return out
+
+
 class Layout:
-    """Where the spans of one step lie, for all layers: `struct span` and the runs of kernels.c."""
+    """Where the spans of one step lie, for all layers: `struct span` and the runs of attention.c."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         table: list[tuple[int, ...]] = []
@@ -65,13 +110,20 @@ class Native:
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         found.longturn_room.restype = number
         room = int(found.longturn_room(number(dim)))
-        self._rooms = torch.empty(room * torch.get_num_threads() + _ALIGNMENT, dtype=torch.uint8)
-        self._room_at = -(-self._rooms.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        # The kernels want it aligned to 64 bytes, as torch's memory is.
+        self._rooms = torch.empty(room * torch.get_num_threads(), dtype=torch.uint8)
+        self._library = found
         self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
         self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer)
         self._rotate.argtypes = (pointer,) * 7 + (number, pointer)
         self._norm.argtypes = (pointer,) * 3 + (number, number, ctypes.c_float)
         self._attend.restype = self._rotate.restype = self._norm.restype = None
+
+    def linear(self, weight: Tensor, bias: Tensor | None, operation: str) -> NativeLinear | None:
+        """The linear [out, in] as these kernels compute it; None where oneDNN does as well (a CPU without tiles)."""
+        if not self._library.longturn_linears() or weight.shape[1] % DEPTH:
+            return None
+        return NativeLinear(self._library, weight, bias, operation)
 
     def attend(self, layout: Layout, query: Tensor, pool: Tensor, scale: float) -> Tensor:
         """Causal attention of all spans, query [T, heads, d] to the same; pool: a layer's [2, slots, kv_heads, d]."""
@@ -90,7 +142,7 @@ class Native:
             layout.n,
             layout.runs,
             ctypes.byref(shape),
-            self._room_at,
+            self._rooms.data_ptr(),
         )
         return out
 

@@ -11,12 +11,14 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from longturn.engine.models import cache_directory
 
+_SOURCES = ("tiles.h", "attention.c", "linear.c", "rows.c")
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fopenmp", "-fPIC")
 _NEEDED = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"}
 _LONGEST_S = 120
@@ -45,26 +47,32 @@ def _load() -> ctypes.CDLL:
     if compiler is None:
         raise Unavailable("no C compiler on the PATH: install gcc")
     openmp = _openmp_of_torch()
-    source = (files(__package__) / "kernels.c").read_bytes()
+    sources = {name: (files(__package__) / name).read_text(encoding="utf-8") for name in _SOURCES}
     # Another CPU or another torch gets its own.
-    kind = "|".join((*OPTIONS, str(openmp), *sorted(_cpu_flags())))
-    place = cache_directory() / "native" / f"{hashlib.sha256(source + kind.encode()).hexdigest()[:24]}.so"
+    kind = "|".join((*sources.values(), *OPTIONS, str(openmp), *sorted(_cpu_flags())))
+    place = cache_directory() / "native" / f"{hashlib.sha256(kind.encode()).hexdigest()[:24]}.so"
     if not place.is_file():
-        _compile(compiler, source, openmp, place)
+        _compile(compiler, sources, openmp, place)
     native = ctypes.CDLL(str(place))
     if not native.longturn_ready():
         raise Unavailable("the system does not let programs use the tiles of this CPU")
     return native
 
 
-def _compile(compiler: str, source: bytes, openmp: Path, place: Path) -> None:
+def _compile(compiler: str, sources: Mapping[str, str], openmp: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-        file, made, linked = (Path(folder) / name for name in ("kernels.c", "kernels.o", "kernels.so"))
-        file.write_bytes(source)
-        _run(compiler, *OPTIONS, "-c", str(file), "-o", str(made))
+    with tempfile.TemporaryDirectory(dir=place.parent) as name:
+        folder = Path(name)
+        for file, text in sources.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        objects = []
+        for file in sources:
+            if file.endswith(".c"):
+                objects.append(str(folder / f"{file}.o"))
+                _run(compiler, *OPTIONS, "-c", str(folder / file), "-o", objects[-1])
         # With torch's threads: two sets of them would fight for the same cores.
-        _run(compiler, "-shared", "-Wl,--no-undefined", str(made), "-o", str(linked), str(openmp), "-lm")
+        linked = folder / "kernels.so"
+        _run(compiler, "-shared", "-Wl,--no-undefined", *objects, "-o", str(linked), str(openmp), "-lm")
         linked.rename(place)
 
 

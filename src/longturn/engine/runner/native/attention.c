@@ -1,4 +1,4 @@
-/* Attention over the pool, rotary and RMS norm in bfloat16, for x86 with AVX-512 BF16; with AMX where the CPU has it.
+/* Attention over the pool.
  *
  * What a row gets depends on its own query and on the keys it sees, in the order of their positions, and on nothing
  * else: not on the rows beside it, on how many there are, nor on where in the pool a key lies. So the bits are the same
@@ -7,97 +7,29 @@
  * Scores are computed transposed, [keys, queries], so that a vector holds one key's scores for 16 queries and the
  * softmax needs no sums across a vector. Online softmax over blocks of keys: FlashAttention (Dao et al. 2022).
  */
-#include <immintrin.h>
-#include <math.h>
-#include <omp.h>
-#include <stdint.h>
-#include <string.h>
-
-typedef uint16_t bf16;
+#include "tiles.h"
 
 enum {
-    LANES = 16,  /* queries in a vector; rows of a tile */
-    DEPTH = 32,  /* bfloat16 numbers that a tile product sums over */
-    KEYS = 64,   /* keys taken at a time: their scores for a tile of queries fit in the first-level cache */
-    AHEAD = 16,  /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
-    ROWS = 256,  /* most rows of queries for which a block of keys is packed once */
+    KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
+    AHEAD = 16, /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
+    ROWS = 256, /* most rows of queries for which a block of keys is packed once */
 };
 static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a tile: nothing has to be hidden from it */
-
-static inline long round_up(long n, long unit) { return (n + unit - 1) / unit * unit; }
-static inline long least(long a, long b) { return a < b ? a : b; }
-static inline __m512 widened(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
-static inline __mmask16 first_lanes(long n) { return n >= LANES ? 0xffff : (__mmask16)((1u << n) - 1); }
-
-/* 16 x 16 numbers of 32 bits. */
-static inline void transpose(__m512i r[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 2; j++) {
-            r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-        }
-    for (int i = 0; i < 16; i += 8)
-        for (int j = 0; j < 4; j++) {
-            t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
-            t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
-        }
-    for (int j = 0; j < 8; j++) {
-        r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
-        r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
-    }
-}
-
-/* 2 to the x, for x <= 0, to 3e-6 of it (bfloat16 keeps 4e-3); 0 below the smallest normal number. */
-static inline __m512 power_of_two(__m512 x) {
-    /* Adding this leaves the nearest whole number in the last bits. */
-    const __m512 rounder = _mm512_set1_ps(12582912.0f);
-    __m512 rounded = _mm512_add_ps(x, rounder);
-    __m512 part = _mm512_sub_ps(x, _mm512_sub_ps(rounded, rounder));
-    __m512 y = _mm512_set1_ps(9.5828529e-3f);
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.5906425e-2f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4024099e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9312419e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1.0f));
-    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
-    __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(rounded), 23);
-    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(normal, _mm512_castps_si512(y), exponent));
-}
 
 /* ---- Products of tiles: c [16][16] (float) += a [16][32] times b [16 pairs][16][2]. ---- */
 
 #ifdef __AMX_BF16__
-#include <sys/syscall.h>
-#include <unistd.h>
-
-/* Whether the system lets this process use tiles. */
-static int tiles_allowed(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
-
-static void tiles_on(void) {
-    struct { uint8_t palette, row, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } __attribute__((packed)) config;
-    memset(&config, 0, sizeof config);
-    config.palette = 1;
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = LANES;
-    _tile_loadconfig(&config);
-}
-
-static void tiles_off(void) { _tile_release(); }
-
 /* Scores [n][16] of n keys [n][depth] for one tile of queries [depth / 2][16][2]; n is a multiple of 32. */
 static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth) {
     for (long key = 0; key < n; key += 2 * LANES) {
         _tile_zero(0);
         _tile_zero(1);
         for (long at = 0; at < depth; at += DEPTH) {
-            _tile_loadd(4, queries + at * LANES, 64);
+            _tile_loadd(6, queries + at * LANES, 64);
             _tile_loadd(2, keys + key * depth + at, depth * 2);
-            _tile_dpbf16ps(0, 2, 4);
+            _tile_dpbf16ps(0, 2, 6);
             _tile_loadd(3, keys + (key + LANES) * depth + at, depth * 2);
-            _tile_dpbf16ps(1, 3, 4);
+            _tile_dpbf16ps(1, 3, 6);
         }
         _tile_stored(0, scores + key * LANES, 64);
         _tile_stored(1, scores + (key + LANES) * LANES, 64);
@@ -112,21 +44,17 @@ static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, l
         _tile_loadd(1, c + LANES * LANES, 64);
         for (long key = 0; key < n; key += DEPTH) {
             const bf16 *a = values + key * depth + at * DEPTH;
-            _tile_loadd(4, shares + key * LANES, 64);
+            _tile_loadd(6, shares + key * LANES, 64);
             _tile_loadd(2, a, 64);
-            _tile_dpbf16ps(0, 2, 4);
+            _tile_dpbf16ps(0, 2, 6);
             _tile_loadd(3, a + LANES * DEPTH, 64);
-            _tile_dpbf16ps(1, 3, 4);
+            _tile_dpbf16ps(1, 3, 6);
         }
         _tile_stored(0, c, 64);
         _tile_stored(1, c + LANES * LANES, 64);
     }
 }
 #else
-static int tiles_allowed(void) { return 1; }
-static void tiles_on(void) {}
-static void tiles_off(void) {}
-
 /* c [8][16] += 8 rows of a, `stride` apart, times b. */
 static inline void product(__m512 c[8], const bf16 *a, long stride, const bf16 *b) {
     for (int pair = 0; pair < DEPTH / 2; pair++) {
@@ -159,13 +87,11 @@ static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, l
 }
 #endif
 
-/* ---- Attention. ---- */
+/* ---- Blocks of queries and keys. ---- */
 
 /* One span: `n` tokens of queries from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of
  * first slot and slot after the last, in the order of positions; `runs` is the number of its first, `task` is set here. */
 struct span { int64_t row, n, start, runs, task; };
-
-struct shape { int64_t heads, kv_heads, dim, query_stride, kv_stride; float scale; };
 
 /* What one thread works in. depth: dim, filled up with zeros to a multiple of 32. */
 struct room {
@@ -378,7 +304,7 @@ void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf
 #pragma omp parallel
     {
         struct room room = divide(rooms + longturn_room(shape->dim) * omp_get_thread_num(), round_up(shape->dim, DEPTH));
-        tiles_on();
+        tiles_on(LANES);
         /* From the end: a prompt's last rows see most. */
 #pragma omp for schedule(dynamic)
         for (long task = n_tasks - 1; task >= 0; task--) {
@@ -391,61 +317,3 @@ void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf
         tiles_off();
     }
 }
-
-/* ---- Rotary and norm. ---- */
-
-/* x [dim] rotated by cos and sin [dim], sin with the sign of the rotation, to `to`. */
-static void rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *to, long dim) {
-    long half = dim / 2;
-    for (long side = 0; side < 2; side++)
-        for (long at = 0; at < half; at += LANES) {
-            __mmask16 there = first_lanes(half - at);
-            long mine = side * half + at, other = (1 - side) * half + at;
-            __m512 a = widened(_mm256_maskz_loadu_epi16(there, x + mine));
-            __m512 b = widened(_mm256_maskz_loadu_epi16(there, x + other));
-            __m512 c = widened(_mm256_maskz_loadu_epi16(there, cos + mine));
-            __m512 s = widened(_mm256_maskz_loadu_epi16(there, sin + mine));
-            __m512 y = _mm512_fmadd_ps(b, s, _mm512_mul_ps(a, c));
-            _mm256_mask_storeu_epi16(to + mine, there, (__m256i)_mm512_cvtneps_pbh(y));
-        }
-}
-
-/* Of rows x [n, heads + 2 * kv_heads, dim] the queries are rotated to query [n, heads, dim], the keys into their slots
- * of the pool, and the values are copied there. */
-void longturn_rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values,
-                     const int64_t *slots, int64_t n, const struct shape *shape) {
-    long heads = shape->heads, kv_heads = shape->kv_heads, dim = shape->dim, width = (heads + 2 * kv_heads) * dim;
-#pragma omp parallel for schedule(static) if (n > 16)
-    for (long i = 0; i < n; i++) {
-        const bf16 *row = x + i * width;
-        for (long head = 0; head < heads; head++)
-            rotate(row + head * dim, cos + i * dim, sin + i * dim, query + (i * heads + head) * dim, dim);
-        for (long head = 0; head < kv_heads; head++)
-            rotate(row + (heads + head) * dim, cos + i * dim, sin + i * dim,
-                   keys + slots[i] * shape->kv_stride + head * dim, dim);
-        memcpy(values + slots[i] * shape->kv_stride, row + (heads + kv_heads) * dim, kv_heads * dim * sizeof(bf16));
-    }
-}
-
-/* x [n, width] / rms(x) * weight [width], to `out`. */
-void longturn_norm(const bf16 *x, const float *weight, bf16 *out, int64_t n, int64_t width, float eps) {
-#pragma omp parallel for schedule(static) if (n > 16)
-    for (long i = 0; i < n; i++) {
-        const bf16 *row = x + i * width;
-        __m512 squares = _mm512_setzero_ps();
-        for (long at = 0; at < width; at += LANES) {
-            __m512 y = widened(_mm256_maskz_loadu_epi16(first_lanes(width - at), row + at));
-            squares = _mm512_fmadd_ps(y, y, squares);
-        }
-        __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + eps));
-        for (long at = 0; at < width; at += LANES) {
-            __mmask16 there = first_lanes(width - at);
-            __m512 y = _mm512_mul_ps(widened(_mm256_maskz_loadu_epi16(there, row + at)), factor);
-            y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(there, weight + at));
-            _mm256_mask_storeu_epi16(out + i * width + at, there, (__m256i)_mm512_cvtneps_pbh(y));
-        }
-    }
-}
-
-/* 1 if this CPU and system can run what was compiled here. */
-int longturn_ready(void) { return tiles_allowed(); }
