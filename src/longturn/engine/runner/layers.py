@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
+from longturn.engine.runner.int4 import MOST_ROWS
 from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
-from longturn.engine.runner.native import Native
+from longturn.engine.runner.native import Native, NativeLayer, Parts
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -67,7 +68,7 @@ class Attention:
         if self.q_norm is not None and self.k_norm is not None:
             queries, keys, values = qkv.split((heads, kv_heads, kv_heads), 1)
             qkv = torch.cat((self.q_norm(queries), self.k_norm(keys), values), 1)
-        cos, sin = self._rope(plan, *position)
+        cos, sin = self.rope(plan, *position)
         if self.native is not None and plan.within(self.window):
             query = self.native.rotate(qkv, heads, cos, sin, plan.kv[self.layer], plan.new_slots)
             result = self.native.attend(plan.native, query, plan.kv[self.layer], self.scale)
@@ -85,7 +86,7 @@ class Attention:
         query, keys = rotated[:, : self.heads], rotated[:, self.heads :]
         return attention(plan, self.layer, query, keys, values, self.scale, self.window)
 
-    def _rope(self, plan: StepPlan, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    def rope(self, plan: StepPlan, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [T, 1, d] with the sign of the rotation in sin; made once a step for all layers."""
         if plan.rope is None or plan.rope[0] is not cos:
             half = self.dim // 2
@@ -129,6 +130,8 @@ class Layer(nn.Module):
         self._before_attention = _norm(plain.input_layernorm, native)
         self._before_mlp = _norm(plain.post_attention_layernorm, native)
         self._attention, self._mlp = Attention(plain.self_attn, int4, native), MLP(plain.mlp, int4, native)
+        self._whole = None if native is None else self._as_one(native)
+        self._from_rows = MOST_ROWS + 1 if int4 else 1
 
     @property
     def same_bits(self) -> bool:
@@ -145,10 +148,38 @@ class Layer(nn.Module):
         **kwargs: Any,
     ) -> Tensor:
         """hidden_states [1, T, hidden] to the same."""
+        attention = self._attention
+        if (
+            self._whole is not None
+            and hidden_states.shape[1] >= self._from_rows
+            and longturn_step.within(attention.window)
+        ):
+            cos, sin = attention.rope(longturn_step, *position_embeddings)
+            pool = longturn_step.kv[attention.layer]
+            return self._whole(hidden_states, cos, sin, pool, longturn_step.new_slots, longturn_step.native)
         attended = self._attention(
             self._before_attention(hidden_states), hidden_states, position_embeddings, longturn_step
         )
         return self._mlp(self._before_mlp(attended), attended)
+
+    def _as_one(self, native: Native) -> NativeLayer | None:
+        """All of it in one call, where all linears are native."""
+        attention, mlp = self._attention, self._mlp
+        packed = (attention.qkv, attention.out, mlp.gate, mlp.up, mlp.down)
+        linears = [one.native for one in packed if one.native is not None]
+        if len(linears) < len(packed):
+            return None
+        norms = (self._before_attention, self._before_mlp, attention.q_norm, attention.k_norm)
+        parts = Parts(
+            linears,
+            [None if norm is None else norm.weight for norm in norms],
+            float(self._before_attention.eps),
+            attention.heads,
+            attention.kv_heads,
+            attention.dim,
+            attention.scale,
+        )
+        return NativeLayer(native, parts)
 
 
 def replace_layers(model: nn.Module, int4: bool = False, native: Native | None = None) -> None:

@@ -94,24 +94,24 @@ class PackedLinear(nn.Module):
         self._of_few_rows: Int4Linear | None = None
         if int4 and n_in % GROUP == 0 and n_out % OUTPUTS == 0:
             self._of_few_rows, weight = quantised(weight, self.bias, operation)
-        self._native = None if native is None else native.linear(weight, self.bias, operation)
+        self.native = None if native is None else native.linear(weight, self.bias, operation)
         self.sizes: Sizes = frozenset()
-        if self._native is None:
+        if self.native is None:
             kind = n_out, n_in, operation, bool(biases), torch.get_num_threads()
             # Wide ones are read faster when packed for several rows, but more sizes may agree when packed for one.
             packings = (SMALL, 1) if n_out >= 2 * n_in else (1, SMALL)
             packed_for = max(packings, key=lambda rows: len(_agreeing_sizes(rows, *kind)))
             self.sizes = _agreeing_sizes(packed_for, *kind)
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, packed_for)
-        self.same_bits = self._native is not None or bool(self.sizes)
+        self.same_bits = self.native is not None or bool(self.sizes)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """x [1, n, in] to [1, n, out], which is also the shape of the `other` that is added or multiplied."""
 
         if self._of_few_rows is not None and x.shape[-2] <= MOST_ROWS:
             return self._of_few_rows(x, other)
-        if self._native is not None:
-            return self._native(x, other)
+        if self.native is not None:
+            return self.native(x, other)
 
         def work(rows: Tensor, others: Tensor | None) -> Tensor:
             return _linear(rows, self.packed, self.bias, self.operation, others)

@@ -89,10 +89,6 @@ static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, l
 
 /* ---- Blocks of queries and keys. ---- */
 
-/* One span: `n` tokens of queries from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of
- * first slot and slot after the last, in the order of positions; `runs` is the number of its first, `task` is set here. */
-struct span { int64_t row, n, start, runs, task; };
-
 /* What one thread works in. depth: dim, filled up with zeros to a multiple of 32. */
 struct room {
     bf16 *queries; /* [ROWS / 16][depth / 2][16][2] */
@@ -289,31 +285,41 @@ static void attend_rows(struct room *room, const struct span *span, const struct
 }
 
 /* Bytes that each thread works in. */
-int64_t longturn_room(int64_t dim) { return round_up(room_bytes(round_up(dim, DEPTH)), 64); }
+EXPORT int64_t longturn_room(int64_t dim) { return round_up(room_bytes(round_up(dim, DEPTH)), 64); }
 
-/* Attention of all spans: query [rows, heads, dim] with `query_stride` numbers from row to row, keys and values
- * [slots, kv_heads, dim] with `kv_stride` from slot to slot, to out [rows, heads, dim]; rooms: one after the other,
- * for every thread, aligned to 64 bytes. */
-void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, struct span *spans,
-                     int64_t n_spans, const int64_t *runs, const struct shape *shape, char *rooms) {
-    long group = shape->heads / shape->kv_heads, n_tasks = 0;
+void number_tasks(struct span *spans, long n_spans, const struct shape *shape) {
+    long n_tasks = 0, group = shape->heads / shape->kv_heads;
     for (long i = 0; i < n_spans; i++) {
         spans[i].task = n_tasks;
         n_tasks += shape->kv_heads * (round_up(spans[i].n * group, ROWS) / ROWS);
     }
-#pragma omp parallel
-    {
-        struct room room = divide(rooms + longturn_room(shape->dim) * omp_get_thread_num(), round_up(shape->dim, DEPTH));
-        tiles_on(LANES);
-        /* From the end: a prompt's last rows see most. */
+}
+
+/* Attention of all spans: query [rows, heads, dim] with `query_stride` numbers from row to row, keys and values
+ * [slots, kv_heads, dim] with `kv_stride` from slot to slot, to out [rows, heads, dim]; rooms: one after the other,
+ * for every thread, aligned to 64 bytes. */
+void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, const struct span *spans,
+                  long n_spans, const int64_t *runs, const struct shape *shape, char *rooms) {
+    const struct span *end = &spans[n_spans - 1];
+    long n_rows = end->n * (shape->heads / shape->kv_heads);
+    long n_tasks = end->task + shape->kv_heads * (round_up(n_rows, ROWS) / ROWS);
+    struct room room = divide(rooms + longturn_room(shape->dim) * omp_get_thread_num(), round_up(shape->dim, DEPTH));
+    tiles_on(LANES);
+    /* From the end: a prompt's last rows see most. */
 #pragma omp for schedule(dynamic)
-        for (long task = n_tasks - 1; task >= 0; task--) {
-            long i = 0;
-            while (i + 1 < n_spans && spans[i + 1].task <= task) i++;
-            long number = task - spans[i].task;
-            attend_rows(&room, &spans[i], shape, runs, query, keys, values, out, number % shape->kv_heads,
-                        number / shape->kv_heads * ROWS);
-        }
-        tiles_off();
+    for (long task = n_tasks - 1; task >= 0; task--) {
+        long i = 0;
+        while (i + 1 < n_spans && spans[i + 1].task <= task) i++;
+        long number = task - spans[i].task;
+        attend_rows(&room, &spans[i], shape, runs, query, keys, values, out, number % shape->kv_heads,
+                    number / shape->kv_heads * ROWS);
     }
+    tiles_off();
+}
+
+EXPORT void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, struct span *spans,
+                            int64_t n_spans, const int64_t *runs, const struct shape *shape, char *rooms) {
+    number_tasks(spans, n_spans, shape);
+#pragma omp parallel
+    attend_spans(query, keys, values, out, spans, n_spans, runs, shape, rooms);
 }

@@ -59,7 +59,7 @@ class NativeLinear:
         pack.restype = self._compute.restype = None
         pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in)
         bias_at = None if self._bias is None else self._bias.data_ptr()
-        self._linear = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
+        self.described = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
         self._n_out = n_out
 
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
@@ -67,7 +67,7 @@ class NativeLinear:
         out = x.new_empty((*x.shape[:-1], self._n_out))
         beside = None if other is None else other.contiguous()
         self._compute(
-            ctypes.addressof(self._linear),
+            ctypes.addressof(self.described),
             x.data_ptr(),
             None if beside is None else beside.data_ptr(),
             out.data_ptr(),
@@ -93,6 +93,8 @@ class Layout:
         self.n = len(table)
         self.spans = self._table.ctypes.data
         self.runs = self._runs.ctypes.data
+        # What the first layer makes of it for the others.
+        self.step: ctypes.Structure | None = None
 
 
 def find(dim: int) -> Native | Unavailable:
@@ -111,19 +113,26 @@ class Native:
         found.longturn_room.restype = number
         room = int(found.longturn_room(number(dim)))
         # The kernels want it aligned to 64 bytes, as torch's memory is.
-        self._rooms = torch.empty(room * torch.get_num_threads(), dtype=torch.uint8)
-        self._library = found
+        self.rooms = torch.empty(room * torch.get_num_threads(), dtype=torch.uint8)
+        self._work = torch.empty(0, dtype=torch.bfloat16)
+        self.library = found
         self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
         self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer)
         self._rotate.argtypes = (pointer,) * 7 + (number, pointer)
         self._norm.argtypes = (pointer,) * 3 + (number, number, ctypes.c_float)
         self._attend.restype = self._rotate.restype = self._norm.restype = None
 
+    def work(self, n: int) -> Tensor:
+        """Memory for n bfloat16 numbers, kept from call to call."""
+        if len(self._work) < n:
+            self._work = torch.empty(n, dtype=torch.bfloat16)
+        return self._work
+
     def linear(self, weight: Tensor, bias: Tensor | None, operation: str) -> NativeLinear | None:
         """The linear [out, in] as these kernels compute it; None where oneDNN does as well (a CPU without tiles)."""
-        if not self._library.longturn_linears() or weight.shape[1] % DEPTH:
+        if not self.library.longturn_linears() or weight.shape[1] % DEPTH:
             return None
-        return NativeLinear(self._library, weight, bias, operation)
+        return NativeLinear(self.library, weight, bias, operation)
 
     def attend(self, layout: Layout, query: Tensor, pool: Tensor, scale: float) -> Tensor:
         """Causal attention of all spans, query [T, heads, d] to the same; pool: a layer's [2, slots, kv_heads, d]."""
@@ -142,7 +151,7 @@ class Native:
             layout.n,
             layout.runs,
             ctypes.byref(shape),
-            self._rooms.data_ptr(),
+            self.rooms.data_ptr(),
         )
         return out
 

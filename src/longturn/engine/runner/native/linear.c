@@ -2,7 +2,7 @@
 #include "tiles.h"
 
 /* 1 if this CPU and system can run what was compiled here. */
-int longturn_ready(void) { return tiles_allowed(); }
+EXPORT int longturn_ready(void) { return tiles_allowed(); }
 
 #ifdef __AMX_BF16__
 enum {
@@ -11,11 +11,11 @@ enum {
 };
 enum operation { NONE, SWISH, ADD, MULTIPLY };
 
-int longturn_linears(void) { return 1; }
+EXPORT int longturn_linears(void) { return 1; }
 
 /* weight [n_out, n_in] to panels [n_out / 32][n_in / 32][2][16 pairs][16][2], zeros beyond the last output; n_in is a
  * multiple of 32. */
-void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in) {
+EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in) {
 #pragma omp parallel for schedule(static)
     for (long tile = 0; tile < round_up(n_out, COLUMNS) / LANES; tile++)
         for (long at = 0; at < n_in; at += DEPTH) {
@@ -37,8 +37,6 @@ static inline __m512 applied(enum operation operation, __m512 y, __m512 other) {
     __m512 power = _mm512_min_ps(_mm512_mul_ps(y, _mm512_set1_ps(-1.4426950408889634f)), _mm512_set1_ps(126.0f));
     return _mm512_div_ps(y, _mm512_add_ps(_mm512_set1_ps(1.0f), power_of_two(power)));
 }
-
-struct linear { const bf16 *packed; const float *bias; int64_t n_in, n_out, operation; };
 
 /* Sums of rows of one panel, [2][..][16], that are still to be finished and written. */
 struct pending {
@@ -122,21 +120,23 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
 }
 
 /* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]. */
-void longturn_linear(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, int64_t rows) {
+void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows) {
     long panels = round_up(linear->n_out, COLUMNS) / COLUMNS, blocks = round_up(rows, BLOCK) / BLOCK;
-#pragma omp parallel
-    {
-        tiles_on(LANES);
+    tiles_on(LANES);
 #pragma omp for schedule(dynamic, 3)
-        for (long task = 0; task < blocks * panels; task++) {
-            long row = task / panels * BLOCK;
-            multiply(linear, x + row * linear->n_in, other ? other + row * linear->n_out : NULL,
-                     out + row * linear->n_out, least(BLOCK, rows - row), task % panels);
-        }
-        tiles_off();
+    for (long task = 0; task < blocks * panels; task++) {
+        long row = task / panels * BLOCK;
+        multiply(linear, x + row * linear->n_in, other ? other + row * linear->n_out : NULL,
+                 out + row * linear->n_out, least(BLOCK, rows - row), task % panels);
     }
+    tiles_off();
+}
+
+EXPORT void longturn_linear(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, int64_t rows) {
+#pragma omp parallel
+    linear_rows(linear, x, other, out, rows);
 }
 #else
 /* Without tiles oneDNN's linears are as good. */
-int longturn_linears(void) { return 0; }
+EXPORT int longturn_linears(void) { return 0; }
 #endif

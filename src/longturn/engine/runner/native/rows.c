@@ -17,39 +17,57 @@ static void rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *to, lo
         }
 }
 
+/* x [width] / rms(x) * weight [width], to `to`. */
+static void norm(const bf16 *x, const float *weight, bf16 *to, long width, float eps) {
+    __m512 squares = _mm512_setzero_ps();
+    for (long at = 0; at < width; at += LANES) {
+        __m512 y = widened(_mm256_maskz_loadu_epi16(first_lanes(width - at), x + at));
+        squares = _mm512_fmadd_ps(y, y, squares);
+    }
+    __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + eps));
+    for (long at = 0; at < width; at += LANES) {
+        __mmask16 there = first_lanes(width - at);
+        __m512 y = _mm512_mul_ps(widened(_mm256_maskz_loadu_epi16(there, x + at)), factor);
+        y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(there, weight + at));
+        _mm256_mask_storeu_epi16(to + at, there, (__m256i)_mm512_cvtneps_pbh(y));
+    }
+}
+
+/* Rows x [n, width], each by itself. */
+void norm_rows(const bf16 *x, const float *weight, bf16 *out, long n, long width, float eps) {
+#pragma omp for schedule(static)
+    for (long i = 0; i < n; i++) norm(x + i * width, weight, out + i * width, width, eps);
+}
+
 /* Of rows x [n, heads + 2 * kv_heads, dim] the queries are rotated to query [n, heads, dim], the keys into their slots
- * of the pool, and the values are copied there. */
-void longturn_rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values,
-                     const int64_t *slots, int64_t n, const struct shape *shape) {
+ * of the pool, and the values are copied there. Where there are norms [dim] of queries and keys, they come first. */
+void rotate_rows(const bf16 *x, const float *query_norm, const float *key_norm, float eps, const bf16 *cos,
+                 const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values, const int64_t *slots, long n,
+                 const struct shape *shape) {
     long heads = shape->heads, kv_heads = shape->kv_heads, dim = shape->dim, width = (heads + 2 * kv_heads) * dim;
-#pragma omp parallel for schedule(static) if (n > 16)
+#pragma omp for schedule(static)
     for (long i = 0; i < n; i++) {
         const bf16 *row = x + i * width;
-        for (long head = 0; head < heads; head++)
-            rotate(row + head * dim, cos + i * dim, sin + i * dim, query + (i * heads + head) * dim, dim);
-        for (long head = 0; head < kv_heads; head++)
-            rotate(row + (heads + head) * dim, cos + i * dim, sin + i * dim,
-                   keys + slots[i] * shape->kv_stride + head * dim, dim);
+        for (long head = 0; head < heads + kv_heads; head++) {
+            const float *weight = head < heads ? query_norm : key_norm;
+            const bf16 *from = row + head * dim;
+            bf16 normed[256];
+            if (weight) norm(from, weight, normed, dim, eps), from = normed;
+            bf16 *to = head < heads ? query + (i * heads + head) * dim
+                                    : keys + slots[i] * shape->kv_stride + (head - heads) * dim;
+            rotate(from, cos + i * dim, sin + i * dim, to, dim);
+        }
         memcpy(values + slots[i] * shape->kv_stride, row + (heads + kv_heads) * dim, kv_heads * dim * sizeof(bf16));
     }
 }
 
-/* x [n, width] / rms(x) * weight [width], to `out`. */
-void longturn_norm(const bf16 *x, const float *weight, bf16 *out, int64_t n, int64_t width, float eps) {
-#pragma omp parallel for schedule(static) if (n > 16)
-    for (long i = 0; i < n; i++) {
-        const bf16 *row = x + i * width;
-        __m512 squares = _mm512_setzero_ps();
-        for (long at = 0; at < width; at += LANES) {
-            __m512 y = widened(_mm256_maskz_loadu_epi16(first_lanes(width - at), row + at));
-            squares = _mm512_fmadd_ps(y, y, squares);
-        }
-        __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + eps));
-        for (long at = 0; at < width; at += LANES) {
-            __mmask16 there = first_lanes(width - at);
-            __m512 y = _mm512_mul_ps(widened(_mm256_maskz_loadu_epi16(there, row + at)), factor);
-            y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(there, weight + at));
-            _mm256_mask_storeu_epi16(out + i * width + at, there, (__m256i)_mm512_cvtneps_pbh(y));
-        }
-    }
+EXPORT void longturn_norm(const bf16 *x, const float *weight, bf16 *out, int64_t n, int64_t width, float eps) {
+#pragma omp parallel if (n > 16)
+    norm_rows(x, weight, out, n, width, eps);
+}
+
+EXPORT void longturn_rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values,
+                            const int64_t *slots, int64_t n, const struct shape *shape) {
+#pragma omp parallel if (n > 16)
+    rotate_rows(x, NULL, NULL, 0, cos, sin, query, keys, values, slots, n, shape);
 }

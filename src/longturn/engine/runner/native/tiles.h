@@ -9,12 +9,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define EXPORT __attribute__((visibility("default")))
+
 typedef uint16_t bf16;
 
 enum {
     LANES = 16, /* numbers of 32 bits in a vector; rows of a tile */
     DEPTH = 32, /* bfloat16 numbers that a tile product sums over */
 };
+
+/* A weight in panels, and what is done with the results: see linear.c. */
+struct linear { const bf16 *packed; const float *bias; int64_t n_in, n_out, operation; };
+
+/* One span of a step: `n` tokens from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of first
+ * slot and slot after the last, in the order of positions; `runs` is the number of its first, `task` is set here. */
+struct span { int64_t row, n, start, runs, task; };
 
 /* Heads and sizes of an attention; strides are numbers from row to row of the queries, and from slot to slot. */
 struct shape { int64_t heads, kv_heads, dim, query_stride, kv_stride; float scale; };
@@ -82,3 +91,14 @@ static inline int tiles_allowed(void) { return 1; }
 static inline void tiles_on(long rows) { (void)rows; }
 static inline void tiles_off(void) {}
 #endif
+
+/* Parts of a layer, for all threads of a parallel region; each ends when all are done. */
+void norm_rows(const bf16 *x, const float *weight, bf16 *out, long n, long width, float eps);
+void rotate_rows(const bf16 *x, const float *query_norm, const float *key_norm, float eps, const bf16 *cos,
+                 const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values, const int64_t *slots, long n,
+                 const struct shape *shape);
+void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows);
+void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, const struct span *spans,
+                  long n_spans, const int64_t *runs, const struct shape *shape, char *rooms);
+/* Before the last of them: numbers the spans' tasks. */
+void number_tasks(struct span *spans, long n_spans, const struct shape *shape);
