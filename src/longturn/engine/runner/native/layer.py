@@ -11,7 +11,6 @@ from torch import Tensor
 
 from longturn.engine.runner.native.calls import Layout, Linear, Native, NativeLinear, Shape
 
-
 LINEARS = ("qkv", "out", "gate", "up", "down")
 NORMS = ("before_attention", "before_mlp", "query_norm", "key_norm")
 
