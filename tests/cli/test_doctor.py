@@ -42,7 +42,7 @@ def test_sound_engine(tiny: Path) -> None:
     code, checks = doctor("--model", str(tiny))
     assert code == 0
     assert list(checks) == [
-        *("python", "packages", "device", "threads", "cache directory", "model", "memory"),
+        *("python", "packages", "device", "kernels", "threads", "cache directory", "model", "memory"),
         *(f"{mode} hit from {tier}" for mode in ("default", "deterministic") for tier in ("device", "host", "disk")),
     ]
     for tier in ("device", "host", "disk"):

@@ -53,8 +53,8 @@ def computed(runner: TorchRunner, tokens: np.ndarray, cuts: Sequence[int], runs:
     return torch.stack(logits), torch.cat([runner.pool.kv[:, :, run.start : run.stop] for run in where], 2)
 
 
-def check(folder: Path, vocab: int, cuts_to_try: Sequence[str] = tuple(CUTS)) -> None:
-    runner = TorchRunner(folder, device="cpu", dtype="bfloat16")
+def check(folder: Path, vocab: int, cuts_to_try: Sequence[str] = tuple(CUTS), native: bool = True) -> None:
+    runner = TorchRunner(folder, device="cpu", dtype="bfloat16", native=native)
     if not runner.same_bits:
         pytest.skip("the runner does not claim it on this CPU")
     runner.allocate(10_000, 16)
@@ -70,14 +70,16 @@ def check(folder: Path, vocab: int, cuts_to_try: Sequence[str] = tuple(CUTS)) ->
     assert torch.equal(runner.pool.kv[:, :, : N + DECODED].view(torch.int16), kv.view(torch.int16))
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_tiny_models(tiny: Callable[[str], Path], kind: str) -> None:
-    check(tiny(kind), 256)
+def test_tiny_models(tiny: Callable[[str], Path], kind: str, native: bool) -> None:
+    check(tiny(kind), 256, native=native)
 
 
 @pytest.mark.model
-def test_demo_model() -> None:
-    check(resolve("demo").path, 49152, ["odd"])
+@pytest.mark.parametrize("native", [True, False])
+def test_demo_model(native: bool) -> None:
+    check(resolve("demo").path, 49152, ["odd"], native)
 
 
 def test_the_claim_is_made_where_it_held() -> None:
@@ -92,7 +94,7 @@ def test_the_claim_is_made_where_it_held() -> None:
 
 def test_other_kinds_of_cpu(tiny: Callable[[str], Path]) -> None:
     """Without bf16 in the CPU, and with MKL's oldest products, other numbers of rows agree."""
-    code = f"from tests.engine.test_bits import *; check(Path({str(tiny('qwen3'))!r}), 256, ['odd'])"
+    code = f"from tests.engine.test_bits import *; check(Path({str(tiny('qwen3'))!r}), 256, ['odd'], native=False)"
     kind = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_CBWR": "COMPATIBLE"}
     child = subprocess.run([sys.executable, "-c", code], env=os.environ | kind, capture_output=True, text=True)
     assert child.returncode == 0 or "Skipped: " in child.stderr, child.stderr

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -178,3 +179,21 @@ def test_linear(operation: str, n_out: int, n_in: int) -> None:
     assert not linear(x, beside).isnan().any()
     extreme = linear(x * 1e4, beside)
     assert not extreme.isnan().any()
+
+
+def test_threads_are_as_many_as_at_its_making() -> None:
+    """Whatever thread calls it, and whatever torch was told since: its working memory is for so many."""
+    torch.manual_seed(5)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        kernels = native(64)
+        torch.set_num_threads(2)
+        pool, query = random_pool(3, 64), torch.randn(ROWS, 9, 64).bfloat16()
+        with ThreadPoolExecutor(1) as another:
+            found = another.submit(kernels.attend, Layout(SPANS), query, pool, 0.125).result()
+        torch.testing.assert_close(found.float(), plainly(query, pool, SPANS), atol=0.02, rtol=0.02)
+        assert kernels.threads == 1
+        assert len(kernels.rooms) == kernels.library.longturn_room(64)
+    finally:
+        torch.set_num_threads(before)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from longturn.dialects import sessions
 from longturn.dialects.openai_usage import use
 from longturn.errors import LedgerError, LongturnError
 from longturn.ledger import RequestLine
@@ -115,7 +116,7 @@ class ChatClient:
             "stream_options": {"include_usage": True},
             **settings,
         }
-        headers = {"x-longturn-session": session}
+        headers = {sessions.OURS: session}
         began = time.monotonic()
         with (
             self._reaching(),

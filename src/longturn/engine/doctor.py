@@ -89,6 +89,7 @@ def _set_up(model: str, device: str, progress: Progress) -> Iterator[Check]:
     if not packages.ok:
         return
     yield _device(device)
+    yield _kernels()
     yield _threads()
     yield _cache_directory()
     try:
@@ -125,6 +126,16 @@ def _device(wanted: str) -> Check:
     if chosen == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         detail += "; this CPU has no fast bfloat16: serve with --dtype float32"
     return Check("device", True, detail, figures)
+
+
+def _kernels() -> Check:
+    """Slower kernels are no failure."""
+    from longturn.engine.runner.native import Unavailable, find
+
+    found = find(64)
+    if isinstance(found, Unavailable):
+        return Check("kernels", True, f"torch's alone ({found})", {"native": False})
+    return Check("kernels", True, "native ones for this CPU in bfloat16", {"native": True})
 
 
 def _threads() -> Check:

@@ -93,12 +93,13 @@ class Engine:
             planned = self.clock()
             logits = [self.runner.execute(spans) for spans in self._spans(work)]
             computed = self.clock()
-            self.scheduler.took(work, computed - planned)
             self._account(work, computed - planned, planned - began)
             self._commit(work)
             self._hand_out([w.sequence for w in work if w.sequence.remaining == 0], logits)
             self.mover.carry_out(self.cache)
-            self.counters.overhead_seconds += self.clock() - began - (computed - planned)
+            ended = self.clock()
+            self.scheduler.took(work, ended - began)
+            self.counters.overhead_seconds += ended - began - (computed - planned)
         self._tell_events()
         return bool(work)
 

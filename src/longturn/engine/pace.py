@@ -7,7 +7,7 @@ depends on the machine and on how far the prompt has got, so it is learned from 
 from __future__ import annotations
 
 # A step may take so many times as long as one without a prompt.
-MOST_STALL = 2.2
+MOST_STALL = 2.0
 # Steps before the last count so much.
 _MEMORY = 0.7
 # Numbers of rows that linears compute without filling them up are multiples of this.

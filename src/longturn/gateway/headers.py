@@ -12,18 +12,6 @@ HOP = frozenset(
 """About one connection, not about the message (RFC 9110, 7.6.1)."""
 
 KEYS = ("x-api-key", "x-goog-api-key", "api-key", "authorization")
-SESSIONS = (
-    "x-claude-code-session-id",
-    "x-session-id",
-    "x-session-affinity",
-    "session-id",
-    "session_id",
-    "thread-id",
-    "conversation_id",
-    "x-grok-conv-id",
-)
-"""Headers by which Claude Code, opencode, Codex and xAI's clients name a conversation."""
-LONGEST_NAME = 200
 BETAS = "anthropic-beta"
 """The only header that is part of what a provider caches."""
 
@@ -48,12 +36,3 @@ def key_hash(headers: Mapping[str, str], query: str = "") -> str | None:
         return None
     secret = key.removeprefix("Bearer ").removeprefix("bearer ").strip()
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def session_name(headers: Mapping[str, str]) -> str | None:
-    """The conversation's name, where the client sends one in a header."""
-    for name in SESSIONS:
-        value = headers.get(name)
-        if value and len(value) <= LONGEST_NAME and value.isprintable():
-            return value
-    return None

@@ -11,8 +11,9 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from longturn.dialects.sessions import session_name
 from longturn.gateway.budgets import Budgets
-from longturn.gateway.headers import BETAS, key_hash, passed, session_name
+from longturn.gateway.headers import BETAS, key_hash, passed
 from longturn.gateway.refusals import over_budget, unreachable
 from longturn.gateway.routes import Route, Upstreams
 from longturn.gateway.tap import Exchange, Tap

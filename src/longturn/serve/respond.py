@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from longturn.cache import Hint, Tokens
+from longturn.dialects.sessions import OURS, session_name
 from longturn.engine import Output, SamplingParams
 from longturn.errors import RequestError
 from longturn.ledger import RequestLine
@@ -27,7 +28,6 @@ Json = dict[str, Any]
 
 KEEP_ALIVE = 15.0
 """Seconds of silence after which a stream sends a comment, so that no proxy takes it for dead."""
-SESSION_HEADER = "x-longturn-session"
 SESSION_LENGTH = 256
 
 
@@ -154,7 +154,6 @@ async def _gone(http: Request) -> None:
 
 
 def _session(http: Request) -> str | None:
-    session = http.headers.get(SESSION_HEADER)
-    if session and len(session) > SESSION_LENGTH:
-        raise RequestError(f"{SESSION_HEADER} has more than {SESSION_LENGTH} characters: use a shorter name.")
-    return session or None
+    if len(http.headers.get(OURS, "")) > SESSION_LENGTH:
+        raise RequestError(f"{OURS} has more than {SESSION_LENGTH} characters: use a shorter name.")
+    return session_name(http.headers)

@@ -124,6 +124,8 @@ def test_the_session_is_in_the_line(client: OpenAI, http: httpx.Client):
     assert answer.usage.longturn["session"] == "tuesday"
     answer = client.chat.completions.create(**body, extra_body={"session": "wednesday"})
     assert answer.usage.longturn["session"] == "wednesday"
+    answer = client.chat.completions.create(**body, extra_headers={"x-claude-code-session-id": "thursday"})
+    assert answer.usage.longturn["session"] == "thursday"
     refused = http.post("/v1/chat/completions", json=body, headers={"x-longturn-session": "x" * 257})
     assert refused.status_code == 400
 

@@ -24,11 +24,11 @@ from longturn.conversation.models.openai_client import (
 )
 from longturn.conversation.parts import Part, Reasoning, Text, ToolCall
 from longturn.conversation.window import Window
+from longturn.dialects import sessions
 from longturn.dialects.openai_usage import use
 from longturn.errors import ProviderError
 
 FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "refused"}
-SESSION_HEADER = "x-longturn-session"
 # Under these names servers give reasoning that they want back: DeepSeek and older vLLM, newer vLLM and OpenRouter.
 REASONING = ("reasoning_content", "reasoning")
 
@@ -96,7 +96,7 @@ class OpenAIChat:
             body["temperature"] = request.temperature
         if request.session is not None:
             if ours:
-                body["extra_headers"] = {SESSION_HEADER: request.session}
+                body["extra_headers"] = {sessions.OURS: request.session}
             else:
                 body["prompt_cache_key"] = request.session
         return body

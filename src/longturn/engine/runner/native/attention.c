@@ -318,8 +318,9 @@ void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 
 }
 
 EXPORT void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, struct span *spans,
-                            int64_t n_spans, const int64_t *runs, const struct shape *shape, char *rooms) {
+                            int64_t n_spans, const int64_t *runs, const struct shape *shape, char *rooms,
+                            int threads) {
     number_tasks(spans, n_spans, shape);
-#pragma omp parallel
+#pragma omp parallel num_threads(threads)
     attend_spans(query, keys, values, out, spans, n_spans, runs, shape, rooms);
 }

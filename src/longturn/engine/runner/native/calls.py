@@ -49,18 +49,18 @@ class Linear(ctypes.Structure):
 class NativeLinear:
     """A linear whose rows do not feel each other: x [..., in] to operation(x @ weight.T + bias, other) [..., out]."""
 
-    def __init__(self, found: ctypes.CDLL, weight: Tensor, bias: Tensor | None, operation: str) -> None:
+    def __init__(self, found: ctypes.CDLL, weight: Tensor, bias: Tensor | None, operation: str, threads: int) -> None:
         n_out, n_in = weight.shape
         self._packed = weight.new_empty(-(-n_out // DEPTH) * DEPTH * n_in)
         self._bias = None if bias is None else bias.float()
         pack, self._compute = found.longturn_pack, found.longturn_linear
-        pack.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._compute.argtypes = (ctypes.c_void_p,) * 4 + (ctypes.c_int64,)
+        pack.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int)
+        self._compute.argtypes = (ctypes.c_void_p,) * 4 + (ctypes.c_int64, ctypes.c_int)
         pack.restype = self._compute.restype = None
-        pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in)
+        pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in, threads)
         bias_at = None if self._bias is None else self._bias.data_ptr()
         self.described = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
-        self._n_out = n_out
+        self._n_out, self._threads = n_out, threads
 
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
         x = x.contiguous()
@@ -72,6 +72,7 @@ class NativeLinear:
             None if beside is None else beside.data_ptr(),
             out.data_ptr(),
             x.numel() // x.shape[-1],
+            self._threads,
         )
         return out
 
@@ -109,17 +110,19 @@ class Native:
     """The compiled kernels, for heads of `dim` numbers and as many threads as torch has now. One caller at a time."""
 
     def __init__(self, found: ctypes.CDLL, dim: int) -> None:
+        # Not left to OpenMP: it would take as many as there are cores in a thread of its own.
+        self.threads = torch.get_num_threads()
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         found.longturn_room.restype = number
         room = int(found.longturn_room(number(dim)))
         # The kernels want it aligned to 64 bytes, as torch's memory is.
-        self.rooms = torch.empty(room * torch.get_num_threads(), dtype=torch.uint8)
+        self.rooms = torch.empty(room * self.threads, dtype=torch.uint8)
         self._work = torch.empty(0, dtype=torch.bfloat16)
         self.library = found
         self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
-        self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer)
-        self._rotate.argtypes = (pointer,) * 7 + (number, pointer)
-        self._norm.argtypes = (pointer,) * 3 + (number, number, ctypes.c_float)
+        self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer, ctypes.c_int)
+        self._rotate.argtypes = (pointer,) * 7 + (number, pointer, ctypes.c_int)
+        self._norm.argtypes = (pointer,) * 3 + (number, number, ctypes.c_float, ctypes.c_int)
         self._attend.restype = self._rotate.restype = self._norm.restype = None
 
     def work(self, n: int) -> Tensor:
@@ -132,7 +135,7 @@ class Native:
         """The linear [out, in] as these kernels compute it; None where oneDNN does as well (a CPU without tiles)."""
         if not self.library.longturn_linears() or weight.shape[1] % DEPTH:
             return None
-        return NativeLinear(self.library, weight, bias, operation)
+        return NativeLinear(self.library, weight, bias, operation, self.threads)
 
     def attend(self, layout: Layout, query: Tensor, pool: Tensor, scale: float) -> Tensor:
         """Causal attention of all spans, query [T, heads, d] to the same; pool: a layer's [2, slots, kv_heads, d]."""
@@ -152,6 +155,7 @@ class Native:
             layout.runs,
             ctypes.byref(shape),
             self.rooms.data_ptr(),
+            self.threads,
         )
         return out
 
@@ -177,6 +181,7 @@ class Native:
             slots.data_ptr(),
             n,
             ctypes.byref(shape),
+            self.threads,
         )
         return query
 
@@ -184,5 +189,7 @@ class Native:
         """x [..., width] / rms(x) * weight (float32 [width])."""
         x = x.contiguous()
         out = torch.empty_like(x)
-        self._norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // x.shape[-1], x.shape[-1], eps)
+        self._norm(
+            x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // x.shape[-1], x.shape[-1], eps, self.threads
+        )
         return out

@@ -10,8 +10,8 @@ struct layer {
 };
 
 /* What is the same for all layers of a step: n rows, cos and sin [n, dim] (sin with the sign of the rotation), the
- * slot of each row, the spans and their runs, rooms of the attention; `work` is for n rows of what longturn_width
- * says. */
+ * slot of each row, the spans and their runs, rooms of the attention for so many threads; `work` is for n rows of what
+ * longturn_width says. */
 struct step {
     int64_t n, n_spans;
     const bf16 *cos, *sin;
@@ -20,6 +20,7 @@ struct step {
     char *rooms;
     bf16 *work;
     struct shape shape;
+    int threads;
 };
 
 /* Numbers per row that a layer works in. */
@@ -36,7 +37,7 @@ EXPORT void longturn_layer(const struct layer *layer, const struct step *step, c
     bf16 *query = qkv + n * layer->qkv.n_out, *attended = query + n * layer->out.n_in;
     bf16 *gate = attended + n * layer->out.n_in, *both = gate + n * layer->down.n_in;
     number_tasks(step->spans, step->n_spans, &step->shape);
-#pragma omp parallel
+#pragma omp parallel num_threads(step->threads)
     {
         norm_rows(x, layer->before_attention, normed, n, hidden, layer->eps);
         linear_rows(&layer->qkv, normed, NULL, qkv, n);

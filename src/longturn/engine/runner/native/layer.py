@@ -49,6 +49,7 @@ class _Step(ctypes.Structure):
         ("n_spans", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("cos", "sin", "slots", "runs", "spans", "rooms", "work")),
         ("shape", Shape),
+        ("threads", ctypes.c_int),
     )
 
 
@@ -106,4 +107,5 @@ class NativeLayer:
             self._native.rooms.data_ptr(),
             self._native.work(n * self._width).data_ptr(),
             Shape(parts.heads, parts.kv_heads, parts.dim, parts.heads * parts.dim, row, parts.scale),
+            self._native.threads,
         )

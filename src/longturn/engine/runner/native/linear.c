@@ -15,8 +15,8 @@ EXPORT int longturn_linears(void) { return 1; }
 
 /* weight [n_out, n_in] to panels [n_out / 32][n_in / 32][2][16 pairs][16][2], zeros beyond the last output; n_in is a
  * multiple of 32. */
-EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in) {
-#pragma omp parallel for schedule(static)
+EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (long tile = 0; tile < round_up(n_out, COLUMNS) / LANES; tile++)
         for (long at = 0; at < n_in; at += DEPTH) {
             __m512i r[LANES];
@@ -132,8 +132,9 @@ void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, 
     tiles_off();
 }
 
-EXPORT void longturn_linear(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, int64_t rows) {
-#pragma omp parallel
+EXPORT void longturn_linear(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, int64_t rows,
+                            int threads) {
+#pragma omp parallel num_threads(threads)
     linear_rows(linear, x, other, out, rows);
 }
 #else

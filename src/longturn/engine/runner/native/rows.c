@@ -61,13 +61,14 @@ void rotate_rows(const bf16 *x, const float *query_norm, const float *key_norm, 
     }
 }
 
-EXPORT void longturn_norm(const bf16 *x, const float *weight, bf16 *out, int64_t n, int64_t width, float eps) {
-#pragma omp parallel if (n > 16)
+EXPORT void longturn_norm(const bf16 *x, const float *weight, bf16 *out, int64_t n, int64_t width, float eps,
+                          int threads) {
+#pragma omp parallel num_threads(threads) if (n > 16)
     norm_rows(x, weight, out, n, width, eps);
 }
 
 EXPORT void longturn_rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values,
-                            const int64_t *slots, int64_t n, const struct shape *shape) {
-#pragma omp parallel if (n > 16)
+                            const int64_t *slots, int64_t n, const struct shape *shape, int threads) {
+#pragma omp parallel num_threads(threads) if (n > 16)
     rotate_rows(x, NULL, NULL, 0, cos, sin, query, keys, values, slots, n, shape);
 }
