@@ -6,14 +6,14 @@ depends on the machine and on how far the prompt has got, so it is learned from 
 
 from __future__ import annotations
 
-# A step may take so many times as long as one without a prompt.
-MOST_STALL = 2.0
+# A step may take so many times as long as one without a prompt; by chance some take longer.
+MOST_STALL = 1.9
 # Steps before the last count so much.
 _MEMORY = 0.7
 # Numbers of rows that linears compute without filling them up are multiples of this.
 _ROWS = 64
 # Prompts get on by so many tokens, whatever it takes.
-_LEAST = 32
+_LEAST = 16
 
 
 class Pace:
