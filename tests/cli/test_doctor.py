@@ -109,6 +109,6 @@ def test_for_people(tiny: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--model", str(tiny), "--deterministic"])
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 11
     assert all(line.startswith("ok   ") for line in lines)
     assert "bit-identical" in lines[-1]

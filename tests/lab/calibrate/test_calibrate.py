@@ -92,7 +92,9 @@ def test_conversations_are_recorded_step_by_step(built: Built) -> None:
     assert all(stepped.model_seconds > 0 and stepped.own_seconds > 0 for stepped in steps)
     engine.cache.clear("device")
     again = run_conversations(engine, turns=3, seed=1)
-    assert again[0].step == steps[0].step
+    # Which of two prompts of nearly the same length goes first, is a matter of microseconds.
+    first, second = (sorted((span.n, span.start) for span in run[0].step) for run in (steps, again))
+    assert first == second
 
 
 def test_like_steps_become_one_with_the_median(built: Built) -> None:
