@@ -8,6 +8,7 @@ EXPORT int longturn_ready(void) { return tiles_allowed(); }
 enum {
     COLUMNS = 2 * LANES, /* outputs computed together: a panel */
     BLOCK = 256,         /* rows that a thread takes at a time */
+    SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead where rows are too few to hide the wait */
 };
 enum operation { NONE, SWISH, ADD, MULTIPLY };
 
@@ -79,6 +80,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
     struct pending all[2];
     struct pending *now = &all[0], *before = &all[1];
     before->next = before->rows = 0;
+    int few = rows <= 2 * LANES;
     for (long row = 0; row < rows; row += now->rows, now = before, before = now == all ? all + 1 : all) {
         long n = least(2 * LANES, rows - row);
         if (n < 2 * LANES) n = least(LANES, n);
@@ -95,6 +97,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         _tile_zero(2);
         _tile_zero(3);
         for (long at = 0; at < n_in; at += DEPTH, b += 2 * DEPTH * LANES) {
+            for (long i = 0; few && i < 2 * DEPTH * LANES; i += 32) __builtin_prefetch(b + SOON + i);
             _tile_loadd(4, above + at, stride);
             _tile_loadd(6, b, 64);
             _tile_dpbf16ps(0, 4, 6);
