@@ -7,29 +7,34 @@ import pytest
 from longturn.engine.pace import MOST_STALL, Pace
 
 
-def test_it_takes_what_it_may_before_anything_is_known() -> None:
-    pace = Pace(512)
-    assert pace.prompt_tokens(4) == 512
-    pace.took(0, 0.03)
-    assert pace.prompt_tokens(4) == 512
+def steps(pace: Pace, n: int, decoding: int, idle_s: float, token_s: float) -> list[int]:
+    """Tokens of prompts that n steps take, where time passes as said."""
+    taken = []
+    for _ in range(n):
+        taken.append(pace.prompt_tokens(decoding))
+        pace.took(decoding, taken[-1], idle_s + taken[-1] * token_s)
+    return taken
 
 
-@pytest.mark.parametrize("token_ms", [0.1, 0.4, 2.0])
-def test_it_finds_the_stall_that_is_allowed(token_ms: float) -> None:
-    pace, idle = Pace(512), 0.040
-    for _ in range(10):
-        pace.took(0, idle)
-    n = 512
-    for _ in range(20):
-        n = pace.prompt_tokens(4)
-        pace.took(n, idle + n * token_ms / 1e3)
-    assert n == 512 or n == 16 or n < 60 or (n + 4) % 64 == 0
-    borne = (MOST_STALL - 1) * idle / (token_ms / 1e3)
+def test_the_first_step_is_without_a_prompt_and_the_next_takes_what_it_may() -> None:
+    assert steps(Pace(512), 2, 4, 0.03, 0.001) == [0, 512]
+
+
+@pytest.mark.parametrize("token_s", [0.0001, 0.0004, 0.002])
+def test_it_finds_the_stall_that_is_allowed(token_s: float) -> None:
+    n = steps(Pace(512), 30, 4, 0.040, token_s)[-1]
+    borne = (MOST_STALL - 1) * 0.040 / token_s
     assert min(borne, 512) - 64 <= n <= max(borne, 16)
 
 
 def test_a_prompt_gets_on_however_slow_it_is() -> None:
+    assert steps(Pace(512), 30, 16, 0.01, 1.0)[-1] == 16
+
+
+def test_streams_that_grow_slower_are_not_taken_for_the_prompts() -> None:
+    """With prompts waiting all the time, no step would ever be without one, and prompts would get less and less."""
     pace = Pace(512)
-    pace.took(0, 0.01)
-    pace.took(512, 60.0)
-    assert pace.prompt_tokens(16) == 16
+    before = steps(pace, 30, 16, 0.03, 0.0004)[-1]
+    assert steps(pace, 200, 16, 0.09, 0.0004)[-1] > before
+    # More streams than it was learned for.
+    assert steps(pace, 30, 64, 0.3, 0.0004)[-1] == 512

@@ -14,6 +14,9 @@ _MEMORY = 0.7
 _ROWS = 64
 # Prompts get on by so many tokens, whatever it takes.
 _LEAST = 16
+# After so many steps with prompts one goes without: how long those that decode take by themselves changes as they grow,
+# and what is not known of it would be taken for the prompts'.
+_STEPS_KNOWN = 64
 
 
 class Pace:
@@ -22,23 +25,31 @@ class Pace:
     def __init__(self, most: int) -> None:
         self._most = most
         self._idle_s: float | None = None
+        self._idle_of = 0
+        self._steps = 0
         self._token_s: float | None = None
 
     def prompt_tokens(self, decoding: int) -> int:
-        """How many tokens of prompts the next step may compute beside the next tokens of `decoding` requests."""
-        if self._idle_s is None or self._token_s is None:
+        """How many tokens of prompts the next step may compute beside the next tokens of `decoding` requests.
+
+        0 where it has to be learned first how long these take by themselves.
+        """
+        if not self._idle_of <= 2 * decoding <= 4 * self._idle_of or self._steps >= _STEPS_KNOWN:
+            self._idle_s = None
+        if self._idle_s is None:
+            return 0
+        if self._token_s is None:
             return self._most
         borne = int((MOST_STALL - 1) * self._idle_s / self._token_s)
-        if borne >= self._most:
-            return self._most
         rows = (decoding + borne) // _ROWS * _ROWS
-        return min(max(rows - decoding, borne if rows <= decoding else 0, _LEAST), self._most)
+        return min(max(rows - decoding if rows > decoding else borne, _LEAST), self._most)
 
-    def took(self, prompt: int, seconds: float) -> None:
-        """Learn from a step that decoded, with so many tokens of prompts besides."""
+    def took(self, decoding: int, prompt: int, seconds: float) -> None:
+        """Learn from a step that decoded so many, with so many tokens of prompts besides."""
         if not prompt:
-            self._idle_s = _mixed(self._idle_s, seconds)
+            self._idle_s, self._idle_of, self._steps = _mixed(self._idle_s, seconds), decoding, 0
         elif self._idle_s is not None:
+            self._steps += 1
             self._token_s = _mixed(self._token_s, max(seconds - self._idle_s, 1e-9) / prompt)
 
 

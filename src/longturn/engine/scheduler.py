@@ -59,7 +59,7 @@ class Scheduler:
         self._mover = mover
         self.max_running = max_running
         self._chunk_tokens = chunk_tokens
-        self.pace = Pace(chunk_tokens // MIXED_SHARE)
+        self.pace = Pace(max(chunk_tokens // MIXED_SHARE, 1))
         self._align = align
         self._shares = shares
         self._clock = clock
@@ -96,8 +96,8 @@ class Scheduler:
         work = [Work(sequence, 1) for sequence in decoding if sequence.allocation is not None]
         budget = self._chunk_tokens - len(work)
         if work:
-            # At least one token, however many decode: prompts get on.
-            budget = max(min(budget, self.pace.prompt_tokens(len(work))), 1)
+            # At least one token, however many decode, prompts get on; but for steps that show what decoding takes.
+            budget = min(max(budget, 1), self.pace.prompt_tokens(len(work)))
         prompts = [sequence for sequence in self.running if sequence.remaining > 1]
         for sequence in sorted(prompts, key=self._urgency):
             if budget <= 0:
@@ -111,9 +111,9 @@ class Scheduler:
 
     def took(self, work: list[Work], seconds: float) -> None:
         """Learn from how long a step was computed."""
-        prompt = sum(w.n for w in work if w.n > 1)
-        if len(work) > sum(w.n > 1 for w in work):
-            self.pace.took(prompt, seconds)
+        prompts = [w.n for w in work if w.n > 1]
+        if len(prompts) < len(work):
+            self.pace.took(len(work) - len(prompts), sum(prompts), seconds)
 
     def take_out(self, sequence: Sequence) -> None:
         """Forget a request wherever it is. What it holds is for `free`."""
