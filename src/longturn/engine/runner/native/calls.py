@@ -13,6 +13,7 @@ from torch import Tensor
 from longturn.cache import Run
 from longturn.engine.runner.contract import Span
 from longturn.engine.runner.native.library import Unavailable, compiled
+from longturn.engine.runner.native.memory import HugePages
 
 MOST_DIM = 256
 # Inputs of a linear come in multiples of this; outputs are filled up to a multiple.
@@ -49,18 +50,18 @@ class Linear(ctypes.Structure):
 class NativeLinear:
     """A linear whose rows do not feel each other: x [..., in] to operation(x @ weight.T + bias, other) [..., out]."""
 
-    def __init__(self, found: ctypes.CDLL, weight: Tensor, bias: Tensor | None, operation: str, threads: int) -> None:
+    def __init__(self, native: Native, weight: Tensor, bias: Tensor | None, operation: str) -> None:
         n_out, n_in = weight.shape
-        self._packed = weight.new_empty(-(-n_out // DEPTH) * DEPTH * n_in)
+        self._packed = native.memory.take(-(-n_out // DEPTH) * DEPTH * n_in)
         self._bias = None if bias is None else bias.float()
-        pack, self._compute = found.longturn_pack, found.longturn_linear
+        pack, self._compute = native.library.longturn_pack, native.library.longturn_linear
         pack.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int)
         self._compute.argtypes = (ctypes.c_void_p,) * 4 + (ctypes.c_int64, ctypes.c_int)
         pack.restype = self._compute.restype = None
-        pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in, threads)
+        pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in, native.threads)
         bias_at = None if self._bias is None else self._bias.data_ptr()
         self.described = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
-        self._n_out, self._threads = n_out, threads
+        self._n_out, self._threads = n_out, native.threads
 
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
         x = x.contiguous()
@@ -118,6 +119,7 @@ class Native:
         # The kernels want it aligned to 64 bytes, as torch's memory is.
         self.rooms = torch.empty(room * self.threads, dtype=torch.uint8)
         self._work = torch.empty(0, dtype=torch.bfloat16)
+        self.memory = HugePages()
         self.library = found
         self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
         self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer, ctypes.c_int)
@@ -132,10 +134,10 @@ class Native:
         return self._work
 
     def linear(self, weight: Tensor, bias: Tensor | None, operation: str) -> NativeLinear | None:
-        """The linear [out, in] as these kernels compute it; None where oneDNN does as well (a CPU without tiles)."""
-        if not self.library.longturn_linears() or weight.shape[1] % DEPTH:
+        """The linear [out, in] as these kernels compute it; None where they cannot."""
+        if weight.shape[1] % DEPTH:
             return None
-        return NativeLinear(self.library, weight, bias, operation, self.threads)
+        return NativeLinear(self, weight, bias, operation)
 
     def attend(self, layout: Layout, query: Tensor, pool: Tensor, scale: float) -> Tensor:
         """Causal attention of all spans, query [T, heads, d] to the same; pool: a layer's [2, slots, kv_heads, d]."""

@@ -28,7 +28,6 @@ EXPORT int64_t longturn_width(const struct layer *layer) {
     return 2 * layer->qkv.n_in + layer->qkv.n_out + 2 * layer->out.n_in + 2 * layer->down.n_in;
 }
 
-#ifdef __AMX_BF16__
 /* x [n, hidden] to out [n, hidden]; keys and values of its tokens go to their slots of this layer's pool. */
 EXPORT void longturn_layer(const struct layer *layer, const struct step *step, const bf16 *x, bf16 *keys, bf16 *values,
                            bf16 *out) {
@@ -51,4 +50,3 @@ EXPORT void longturn_layer(const struct layer *layer, const struct step *step, c
         linear_rows(&layer->down, both, middle, out, n);
     }
 }
-#endif

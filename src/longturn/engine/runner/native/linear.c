@@ -1,21 +1,20 @@
-/* Linears whose rows do not feel each other, on tiles. */
+/* Linears whose rows do not feel each other. */
 #include "tiles.h"
 
 /* 1 if this CPU and system can run what was compiled here. */
 EXPORT int longturn_ready(void) { return tiles_allowed(); }
 
-#ifdef __AMX_BF16__
 enum {
     COLUMNS = 2 * LANES, /* outputs computed together: a panel */
     BLOCK = 256,         /* rows that a thread takes at a time */
+    MOST_ROWS = 12,      /* whose sums fit in the registers of a CPU without tiles */
+    FEW = 2 * LANES,     /* rows up to which a step waits for memory */
     SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead where rows are too few to hide the wait */
 };
 enum operation { NONE, SWISH, ADD, MULTIPLY };
 
-EXPORT int longturn_linears(void) { return 1; }
-
-/* weight [n_out, n_in] to panels [n_out / 32][n_in / 32][2][16 pairs][16][2], zeros beyond the last output; n_in is a
- * multiple of 32. */
+/* weight [n_out, n_in] to panels [n_out / 32][n_in / 2 pairs][32][2], zeros beyond the last output, so that a panel is
+ * read from its beginning to its end: nothing else comes from memory as fast. n_in is a multiple of 32. */
 EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long tile = 0; tile < round_up(n_out, COLUMNS) / LANES; tile++)
@@ -26,8 +25,8 @@ EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64
                 r[i] = row < n_out ? _mm512_loadu_si512(weight + row * n_in + at) : _mm512_setzero_si512();
             }
             transpose(r);
-            bf16 *to = packed + (tile / 2 * 2 * n_in + at * 2 + tile % 2 * DEPTH) * LANES;
-            for (long i = 0; i < LANES; i++) _mm512_store_si512(to + i * 2 * LANES, r[i]);
+            bf16 *to = packed + (tile / 2 * n_in + at) * COLUMNS + tile % 2 * 2 * LANES;
+            for (long i = 0; i < LANES; i++) _mm512_store_si512(to + i * 2 * COLUMNS, r[i]);
         }
 }
 
@@ -71,8 +70,9 @@ static inline __attribute__((always_inline)) void finish(const struct linear *li
     }
 }
 
-/* Rows of x times one panel. Sums are added up in the order of inputs, whatever the number of rows; while the tiles
- * are busy with some rows, those before are finished. */
+/* Rows of x times one panel: sums are added up in the order of inputs, whatever the number of rows. */
+#ifdef __AMX_BF16__
+/* While the tiles are busy with some rows, those before are finished. */
 static void multiply(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, long panel) {
     long n_in = linear->n_in, n_out = linear->n_out, stride = n_in * sizeof(bf16);
     long at_a_time = round_up(2 * LANES * DEPTH, n_in) / n_in;
@@ -80,7 +80,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
     struct pending all[2];
     struct pending *now = &all[0], *before = &all[1];
     before->next = before->rows = 0;
-    int few = rows <= 2 * LANES;
+    int few = rows <= FEW;
     for (long row = 0; row < rows; row += now->rows, now = before, before = now == all ? all + 1 : all) {
         long n = least(2 * LANES, rows - row);
         if (n < 2 * LANES) n = least(LANES, n);
@@ -96,12 +96,12 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
-        for (long at = 0; at < n_in; at += DEPTH, b += 2 * DEPTH * LANES) {
-            for (long i = 0; few && i < 2 * DEPTH * LANES; i += 32) __builtin_prefetch(b + SOON + i);
+        for (long at = 0; at < n_in; at += DEPTH, b += DEPTH * COLUMNS) {
+            for (long i = 0; few && i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
             _tile_loadd(4, above + at, stride);
-            _tile_loadd(6, b, 64);
+            _tile_loadd(6, b, 2 * COLUMNS * sizeof(bf16));
             _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(7, b + DEPTH * LANES, 64);
+            _tile_loadd(7, b + COLUMNS, 2 * COLUMNS * sizeof(bf16));
             _tile_dpbf16ps(1, 4, 7);
             if (n > LANES) {
                 _tile_loadd(5, below + at, stride);
@@ -122,15 +122,64 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
     finish(linear, before, 2 * LANES);
 }
 
+#else
+/* Sums of n rows of x, at most MOST_ROWS; a constant to the compiler, which keeps them in registers. */
+static inline __attribute__((always_inline)) void accumulate(long n, const bf16 *x, const bf16 *b, long n_in,
+                                                             struct pending *pending) {
+    __m512 low[MOST_ROWS], high[MOST_ROWS];
+    for (long i = 0; i < n; i++) low[i] = high[i] = _mm512_setzero_ps();
+    for (long at = 0; at < n_in; at += 2, b += 2 * COLUMNS) {
+        __m512bh b_low = (__m512bh)_mm512_load_si512(b), b_high = (__m512bh)_mm512_load_si512(b + COLUMNS);
+        for (long i = 0; i < n; i++) {
+            int32_t both;
+            memcpy(&both, x + i * n_in + at, 4);
+            __m512bh a = (__m512bh)_mm512_set1_epi32(both);
+            low[i] = _mm512_dpbf16_ps(low[i], a, b_low);
+            high[i] = _mm512_dpbf16_ps(high[i], a, b_high);
+        }
+    }
+    for (long i = 0; i < n; i++) {
+        _mm512_store_ps(pending->sums[0] + i * LANES, low[i]);
+        _mm512_store_ps(pending->sums[1] + i * LANES, high[i]);
+    }
+}
+
+static void multiply(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, long panel) {
+    long n_in = linear->n_in, n_out = linear->n_out;
+    const bf16 *packed = linear->packed + panel * COLUMNS * n_in;
+    struct pending now;
+    for (long row = 0; row < rows; row += now.rows) {
+        now.other = other ? other + row * n_out : NULL;
+        now.out = out + row * n_out;
+        now.column = panel * COLUMNS;
+        now.next = 0;
+        now.rows = least(MOST_ROWS, rows - row);
+        switch (now.rows) {
+#define ROWS_OF(n) case n: accumulate(n, x + row * n_in, packed, n_in, &now); break;
+            ROWS_OF(1) ROWS_OF(2) ROWS_OF(3) ROWS_OF(4) ROWS_OF(5) ROWS_OF(6)
+            ROWS_OF(7) ROWS_OF(8) ROWS_OF(9) ROWS_OF(10) ROWS_OF(11) ROWS_OF(12)
+#undef ROWS_OF
+        }
+        finish(linear, &now, MOST_ROWS);
+    }
+}
+#endif
+
 /* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]. */
 void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows) {
     long panels = round_up(linear->n_out, COLUMNS) / COLUMNS, blocks = round_up(rows, BLOCK) / BLOCK;
     tiles_on(LANES);
+    if (rows <= FEW) {
+        /* Reading the weight takes the time: each thread reads a part in one piece. */
+#pragma omp for schedule(static)
+        for (long panel = 0; panel < panels; panel++) multiply(linear, x, other, out, rows, panel);
+    } else {
 #pragma omp for schedule(dynamic, 3)
-    for (long task = 0; task < blocks * panels; task++) {
-        long row = task / panels * BLOCK;
-        multiply(linear, x + row * linear->n_in, other ? other + row * linear->n_out : NULL,
-                 out + row * linear->n_out, least(BLOCK, rows - row), task % panels);
+        for (long task = 0; task < blocks * panels; task++) {
+            long row = task / panels * BLOCK;
+            multiply(linear, x + row * linear->n_in, other ? other + row * linear->n_out : NULL,
+                     out + row * linear->n_out, least(BLOCK, rows - row), task % panels);
+        }
     }
     tiles_off();
 }
@@ -140,7 +189,3 @@ EXPORT void longturn_linear(const struct linear *linear, const bf16 *x, const bf
 #pragma omp parallel num_threads(threads)
     linear_rows(linear, x, other, out, rows);
 }
-#else
-/* Without tiles oneDNN's linears are as good. */
-EXPORT int longturn_linears(void) { return 0; }
-#endif
