@@ -19,7 +19,7 @@ from longturn.engine.runner.contract import Span
 from longturn.engine.runner.native import Layout, Native, Unavailable, find, library
 from longturn.engine.runner.native.calls import OPERATIONS
 
-SHAPES = [(9, 3, 64), (4, 2, 16), (8, 2, 128), (2, 2, 80), (3, 1, 8), (4, 1, 256)]
+SHAPES = [(9, 3, 64), (4, 2, 16), (8, 2, 128), (2, 2, 80), (3, 1, 8), (4, 1, 256), (8, 1, 40), (12, 1, 32)]
 
 
 WITHOUT_TILES = ("-mno-amx-bf16", "-mno-amx-tile", "-mno-amx-int8")

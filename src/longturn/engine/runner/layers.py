@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
-from longturn.engine.runner.int4 import MOST_ROWS
 from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
-from longturn.engine.runner.native import Native, NativeLayer, Parts
+from longturn.engine.runner.native import Native, Parts
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -40,6 +39,12 @@ class Norm(nn.Module):
             return self._native.norm(x, self.weight, float(self.eps))
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         return (x * torch.addcmul(self.eps, norm, norm, value=self.share).rsqrt_()).mul_(self.weight).to(x.dtype)
+
+
+def signed(sin: Tensor) -> Tensor:
+    """sin [..., d] with the sign of the rotation."""
+    first, second = sin.chunk(2, -1)
+    return torch.cat((-first, second), -1)
 
 
 class Attention:
@@ -89,9 +94,7 @@ class Attention:
     def rope(self, plan: StepPlan, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [T, 1, d] with the sign of the rotation in sin; made once a step for all layers."""
         if plan.rope is None or plan.rope[0] is not cos:
-            half = self.dim // 2
-            signed = torch.cat((-sin[..., :half], sin[..., half:]), -1)
-            plan.rope = cos, cos[0].unsqueeze(1), signed[0].unsqueeze(1)
+            plan.rope = cos, cos[0].unsqueeze(1), signed(sin[0]).unsqueeze(1)
         return plan.rope[1], plan.rope[2]
 
 
@@ -130,8 +133,11 @@ class Layer(nn.Module):
         self._before_attention = _norm(plain.input_layernorm, native)
         self._before_mlp = _norm(plain.post_attention_layernorm, native)
         self._attention, self._mlp = Attention(plain.self_attn, int4, native), MLP(plain.mlp, int4, native)
-        self._whole = None if native is None else self._as_one(native)
-        self._from_rows = MOST_ROWS + 1 if int4 else 1
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens its attention looks back; None for all."""
+        return self._attention.window
 
     @property
     def same_bits(self) -> bool:
@@ -148,29 +154,20 @@ class Layer(nn.Module):
         **kwargs: Any,
     ) -> Tensor:
         """hidden_states [1, T, hidden] to the same."""
-        attention = self._attention
-        if (
-            self._whole is not None
-            and hidden_states.shape[1] >= self._from_rows
-            and longturn_step.within(attention.window)
-        ):
-            cos, sin = attention.rope(longturn_step, *position_embeddings)
-            pool = longturn_step.kv[attention.layer]
-            return self._whole(hidden_states, cos, sin, pool, longturn_step.new_slots, longturn_step.native)
         attended = self._attention(
             self._before_attention(hidden_states), hidden_states, position_embeddings, longturn_step
         )
         return self._mlp(self._before_mlp(attended), attended)
 
-    def _as_one(self, native: Native) -> NativeLayer | None:
-        """All of it in one call, where all linears are native."""
+    def parts(self) -> Parts | None:
+        """What it consists of, where all of it is native."""
         attention, mlp = self._attention, self._mlp
         packed = (attention.qkv, attention.out, mlp.gate, mlp.up, mlp.down)
         linears = [one.native for one in packed if one.native is not None]
         if len(linears) < len(packed):
             return None
         norms = (self._before_attention, self._before_mlp, attention.q_norm, attention.k_norm)
-        parts = Parts(
+        return Parts(
             linears,
             [None if norm is None else norm.weight for norm in norms],
             float(self._before_attention.eps),
@@ -179,7 +176,6 @@ class Layer(nn.Module):
             attention.dim,
             attention.scale,
         )
-        return NativeLayer(native, parts)
 
 
 def replace_layers(model: nn.Module, int4: bool = False, native: Native | None = None) -> None:

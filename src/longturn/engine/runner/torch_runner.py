@@ -19,6 +19,7 @@ from longturn.engine.runner.layers import Layer, replace_layers, same_bits
 from longturn.engine.runner.native import Native, Unavailable, find
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
+from longturn.engine.runner.whole import WholeModel, find_whole
 from longturn.errors import ConfigError, ModelError
 
 ATTENTION = "longturn"
@@ -76,6 +77,7 @@ class TorchRunner:
         self._check(model)
         self.shape = self._shape(model)
         self.same_bits, self._filling = False, AS_THEY_COME
+        self._whole: WholeModel | None = None
         self.native: Native | Unavailable = Unavailable("they are not asked for, or not for this device and type")
         if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
             _, kv_heads, dim = self._kv_dims()
@@ -83,6 +85,8 @@ class TorchRunner:
                 self.native = find(dim)
             kernels = self.native if isinstance(self.native, Native) else None
             replace_layers(model, weights == "int4", kernels)
+            if kernels:
+                self._whole = find_whole(model, kernels, weights == "int4")
             filling = AS_THEY_COME if kernels else find_filling(kv_heads, dim, torch.get_num_threads())
             self.same_bits = weights == "model" and filling is not None and same_bits(model)
             self._filling = filling or AS_THEY_COME
@@ -113,14 +117,17 @@ class TorchRunner:
     def execute(self, spans: Sequence[Span]) -> Tensor:
         tokens = np.concatenate([span.tokens for span in spans]).astype(np.int64)
         positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
+        ids, at = torch.from_numpy(tokens).to(self.device), torch.from_numpy(positions).to(self.device)
+        plan = StepPlan(self.pool.kv, spans, in_place=not self._deterministic, filling=self._filling)
+        if self._whole is not None and self._whole.takes(plan, len(tokens)):
+            return self._whole(ids, at, plan)
         ends = np.cumsum([len(span.tokens) for span in spans]) - 1
-        rows = torch.from_numpy(ends[[span.logits for span in spans]]).to(self.device)
         outputs = self._model(
-            input_ids=torch.from_numpy(tokens)[None].to(self.device),
-            position_ids=torch.from_numpy(positions)[None].to(self.device),
+            input_ids=ids[None],
+            position_ids=at[None],
             use_cache=False,
-            logits_to_keep=rows,
-            longturn_step=StepPlan(self.pool.kv, spans, in_place=not self._deterministic, filling=self._filling),
+            logits_to_keep=torch.from_numpy(ends[[span.logits for span in spans]]).to(self.device),
+            longturn_step=plan,
         )
         return outputs.logits[0]  # type: ignore[no-any-return]
 

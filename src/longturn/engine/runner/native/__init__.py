@@ -5,7 +5,7 @@
 """
 
 from longturn.engine.runner.native.calls import Layout, Native, find
-from longturn.engine.runner.native.layer import NativeLayer, Parts
+from longturn.engine.runner.native.layer import NativeLayers, Parts
 from longturn.engine.runner.native.library import Unavailable
 
-__all__ = ["Layout", "Native", "NativeLayer", "Parts", "Unavailable", "find"]
+__all__ = ["Layout", "Native", "NativeLayers", "Parts", "Unavailable", "find"]

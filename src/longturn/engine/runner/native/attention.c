@@ -7,11 +7,9 @@
  * Scores are computed transposed, [keys, queries], so that a vector holds one key's scores for 16 queries and the
  * softmax needs no sums across a vector. Online softmax over blocks of keys: FlashAttention (Dao et al. 2022).
  */
-#include "tiles.h"
+#include "attention.h"
 
 enum {
-    KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
-    AHEAD = 16, /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
     ROWS = 256, /* most rows of queries for which a block of keys is packed once */
 };
 static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a tile: nothing has to be hidden from it */
@@ -120,14 +118,6 @@ static struct room divide(char *all, long depth) {
     return room;
 }
 
-/* 32 bfloat16 numbers from `at` on of a row of `dim`, zeros beyond its end. */
-static inline __m512i piece_of(const bf16 *row, long at, long dim) {
-    if (at + DEPTH <= dim) return _mm512_loadu_si512(row + at);
-    long n = dim - at;
-    __mmask32 inside = n <= 0 ? 0 : (1u << n) - 1;
-    return _mm512_maskz_loadu_epi16(inside, row + at);
-}
-
 /* Rows first .. first + n of a span's queries for one kv head; a row is one head of one token. Returns their tiles. */
 static long take_queries(struct room *room, const struct span *span, const struct shape *shape, const bf16 *query,
                          long kv_head, long first, long n, long depth) {
@@ -155,13 +145,6 @@ static long take_queries(struct room *room, const struct span *span, const struc
     return tiles;
 }
 
-/* Where a span's keys are read on: run by run. */
-struct reader { const int64_t *run; int64_t slot; };
-
-static inline void fetch(const bf16 *row, long dim) {
-    for (long at = 0; at < dim; at += 32) _mm_prefetch((const char *)(row + at), _MM_HINT_T0);
-}
-
 /* The next n keys and values of a kv head, filled up with zeros to `filled` (a multiple of 32). */
 static void take_keys(struct room *room, struct reader *reader, const bf16 *keys, const bf16 *values, long n,
                       long filled, const struct shape *shape, long depth) {
@@ -173,12 +156,11 @@ static void take_keys(struct room *room, struct reader *reader, const bf16 *keys
             memset(room->keys + i * depth, 0, depth * 2);
             continue;
         }
-        if (reader->slot == reader->run[1]) reader->run += 2, reader->slot = reader->run[0];
-        const bf16 *key = keys + reader->slot * shape->kv_stride;
-        rows[i] = values + reader->slot * shape->kv_stride;
+        int64_t slot = next_slot(reader);
+        const bf16 *key = keys + slot * shape->kv_stride;
+        rows[i] = values + slot * shape->kv_stride;
         fetch(key + AHEAD * shape->kv_stride, shape->dim);
         fetch(rows[i] + AHEAD * shape->kv_stride, shape->dim);
-        reader->slot++;
         for (long at = 0; at < depth; at += DEPTH)
             _mm512_store_si512(room->keys + i * depth + at, piece_of(key, at, shape->dim));
     }
@@ -270,12 +252,21 @@ static void attend_rows(struct room *room, const struct span *span, const struct
                         const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, long kv_head, long first) {
     long group = shape->heads / shape->kv_heads, depth = round_up(shape->dim, DEPTH);
     long n = least(ROWS, span->n * group - first);
+    struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
+    keys += kv_head * shape->dim, values += kv_head * shape->dim;
+#ifndef __AMX_BF16__
+    if (span->n == 1 && group <= FEWEST_ROWS) {
+        long row = span->row, at = kv_head * group * shape->dim;
+        attend_few(group, query + row * shape->query_stride + at, out + row * shape->heads * shape->dim + at, keys, values,
+                   reader, span->start + 1, shape);
+        return;
+    }
+#endif
     long tiles = take_queries(room, span, shape, query, kv_head, first, n, depth);
     long end = span->start + (first + n - 1) / group + 1; /* keys that the last row sees */
-    struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
     for (long position = 0; position < end; position += KEYS) {
         long there = least(KEYS, end - position), filled = round_up(there, DEPTH);
-        take_keys(room, &reader, keys + kv_head * shape->dim, values + kv_head * shape->dim, there, filled, shape, depth);
+        take_keys(room, &reader, keys, values, there, filled, shape, depth);
         for (long tile = 0; tile < tiles; tile++) {
             long last = least((tile + 1) * LANES, n) - 1, seen = room->at[last] + 1 - position;
             if (seen > 0) attend_tile(room, tile, position, least(filled, round_up(seen, DEPTH)), shape->scale, depth);

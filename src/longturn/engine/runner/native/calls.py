@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -79,24 +78,29 @@ class NativeLinear:
 
 
 class Layout:
-    """Where the spans of one step lie, for all layers: `struct span` and the runs of attention.c."""
+    """Where the spans of one step lie, for all layers: `struct span` and the runs of attention.c.
+
+    The last tokens of the spans whose logits are wanted have spans of their own, for what comes after the last layer's
+    keys and values; `asked` are the numbers of their rows.
+    """
 
     def __init__(self, spans: Sequence[Span]) -> None:
         table: list[tuple[int, ...]] = []
+        last: list[tuple[int, ...]] = []
+        asked: list[int] = []
         runs: list[Run] = []
         row = 0
         for span in spans:
-            mine = span.runs.slice(0, span.start + len(span.tokens)).runs
-            table.append((row, len(span.tokens), span.start, len(runs), 0))
-            runs.extend(mine)
-            row += len(span.tokens)
-        self._table: npt.NDArray[np.int64] = np.array(table, np.int64)
-        self._runs: npt.NDArray[np.int64] = np.array(runs, np.int64)
-        self.n = len(table)
-        self.spans = self._table.ctypes.data
-        self.runs = self._runs.ctypes.data
-        # What the first layer makes of it for the others.
-        self.step: ctypes.Structure | None = None
+            n = len(span.tokens)
+            table.append((row, n, span.start, len(runs), 0))
+            if span.logits:
+                last.append((len(last), 1, span.start + n - 1, len(runs), 0))
+                asked.append(row + n - 1)
+            runs.extend(span.runs.slice(0, span.start + n).runs)
+            row += n
+        self._tables = [np.array(one, np.int64) for one in (table, last, asked, runs)]
+        self.spans, self.last_spans, self.asked, self.runs = (one.ctypes.data for one in self._tables)
+        self.n, self.n_asked = len(table), len(last)
 
 
 def find(dim: int) -> Native | Unavailable:

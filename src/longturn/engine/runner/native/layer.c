@@ -1,4 +1,4 @@
-/* A decoder layer in one parallel region: between small steps threads would fall asleep and have to be woken. */
+/* All decoder layers in one parallel region: between small steps threads would fall asleep and have to be woken. */
 #include "tiles.h"
 
 /* norm, attention (rotary over the whole head), sum, norm, gated MLP, sum; the sums and the gate are operations of the
@@ -9,14 +9,16 @@ struct layer {
     float eps;
 };
 
-/* What is the same for all layers of a step: n rows, cos and sin [n, dim] (sin with the sign of the rotation), the
- * slot of each row, the spans and their runs, rooms of the attention for so many threads; `work` is for n rows of what
- * longturn_width says. */
+/* Spans whose rows are attended together; see attention.c. */
+struct spans { struct span *all; int64_t n, rows; };
+
+/* What is the same for all layers of a step: cos and sin [rows, dim] (sin with the sign of the rotation), the slot of
+ * each row, all spans, those of the rows that are `asked` for (row numbers, one span each), the runs of both, rooms of
+ * the attention for so many threads; `work` is for all rows of what longturn_width says. */
 struct step {
-    int64_t n, n_spans;
+    struct spans spans, last;
+    const int64_t *asked, *slots, *runs;
     const bf16 *cos, *sin;
-    const int64_t *slots, *runs;
-    struct span *spans;
     char *rooms;
     bf16 *work;
     struct shape shape;
@@ -28,25 +30,47 @@ EXPORT int64_t longturn_width(const struct layer *layer) {
     return 2 * layer->qkv.n_in + layer->qkv.n_out + 2 * layer->out.n_in + 2 * layer->down.n_in;
 }
 
-/* x [n, hidden] to out [n, hidden]; keys and values of its tokens go to their slots of this layer's pool. */
-EXPORT void longturn_layer(const struct layer *layer, const struct step *step, const bf16 *x, bf16 *keys, bf16 *values,
-                           bf16 *out) {
-    long n = step->n, hidden = layer->qkv.n_in;
+/* Rows `asked` of x [.., width], to its beginning; they come in order. */
+static void take_rows(bf16 *x, const int64_t *asked, long n, long width) {
+    for (long i = 0; i < n; i++) memmove(x + i * width, x + asked[i] * width, width * sizeof(bf16));
+}
+
+/* x [rows, hidden] through one layer, in place; keys and values go to their slots. After the last layer x holds the
+ * rows that are asked for and no others: of these only the keys and values are computed. */
+static void compute(const struct layer *layer, const struct step *step, bf16 *x, bf16 *keys, bf16 *values, int last) {
+    long n = step->spans.rows, hidden = layer->qkv.n_in;
     bf16 *normed = step->work, *middle = normed + n * hidden, *qkv = middle + n * hidden;
     bf16 *query = qkv + n * layer->qkv.n_out, *attended = query + n * layer->out.n_in;
     bf16 *gate = attended + n * layer->out.n_in, *both = gate + n * layer->down.n_in;
-    number_tasks(step->spans, step->n_spans, &step->shape);
-#pragma omp parallel num_threads(step->threads)
-    {
-        norm_rows(x, layer->before_attention, normed, n, hidden, layer->eps);
-        linear_rows(&layer->qkv, normed, NULL, qkv, n);
-        rotate_rows(qkv, layer->query_norm, layer->key_norm, layer->eps, step->cos, step->sin, query, keys, values,
-                    step->slots, n, &step->shape);
-        attend_spans(query, keys, values, attended, step->spans, step->n_spans, step->runs, &step->shape, step->rooms);
-        linear_rows(&layer->out, attended, x, middle, n);
-        norm_rows(middle, layer->before_mlp, normed, n, hidden, layer->eps);
-        linear_rows(&layer->gate, normed, NULL, gate, n);
-        linear_rows(&layer->up, normed, gate, both, n);
-        linear_rows(&layer->down, both, middle, out, n);
+    const struct spans *spans = last ? &step->last : &step->spans;
+    norm_rows(x, layer->before_attention, normed, n, hidden, layer->eps);
+    linear_rows(&layer->qkv, normed, NULL, qkv, n);
+    rotate_rows(qkv, layer->query_norm, layer->key_norm, layer->eps, step->cos, step->sin, query, keys, values,
+                step->slots, n, &step->shape);
+    if (spans->rows < n) {
+#pragma omp single
+        {
+            take_rows(x, step->asked, spans->rows, hidden);
+            take_rows(query, step->asked, spans->rows, layer->out.n_in);
+        }
+        n = spans->rows;
     }
+    if (n == 0) return;
+    attend_spans(query, keys, values, attended, spans->all, spans->n, step->runs, &step->shape, step->rooms);
+    linear_rows(&layer->out, attended, x, middle, n);
+    norm_rows(middle, layer->before_mlp, normed, n, hidden, layer->eps);
+    linear_rows(&layer->gate, normed, NULL, gate, n);
+    linear_rows(&layer->up, normed, gate, both, n);
+    linear_rows(&layer->down, both, middle, x, n);
+}
+
+/* x [rows, hidden] through all layers, in place, whose pools lie one after the other: keys [slots, kv_heads, dim], and
+ * so many numbers after their beginning the values; `stride` numbers from layer to layer. */
+EXPORT void longturn_layers(const struct layer *layers, int64_t n_layers, const struct step *step, bf16 *x, bf16 *pool,
+                            int64_t values, int64_t stride) {
+    number_tasks(step->spans.all, step->spans.n, &step->shape);
+    if (step->last.n) number_tasks(step->last.all, step->last.n, &step->shape);
+#pragma omp parallel num_threads(step->threads)
+    for (long i = 0; i < n_layers; i++)
+        compute(&layers[i], step, x, pool + i * stride, pool + i * stride + values, i + 1 == n_layers);
 }

@@ -1,4 +1,4 @@
-"""A whole decoder layer as one call."""
+"""All decoder layers of a model as one call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from longturn.engine.runner.native.calls import Layout, Linear, Native, NativeLinear, Shape
@@ -41,71 +40,76 @@ class _Layer(ctypes.Structure):
     )
 
 
+class _Spans(ctypes.Structure):
+    """`struct spans` in layer.c."""
+
+    _fields_ = (("all", ctypes.c_void_p), ("n", ctypes.c_int64), ("rows", ctypes.c_int64))
+
+
 class _Step(ctypes.Structure):
     """`struct step` in layer.c."""
 
     _fields_ = (
-        ("n", ctypes.c_int64),
-        ("n_spans", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("cos", "sin", "slots", "runs", "spans", "rooms", "work")),
+        ("spans", _Spans),
+        ("last", _Spans),
+        *((name, ctypes.c_void_p) for name in ("asked", "slots", "runs", "cos", "sin", "rooms", "work")),
         ("shape", Shape),
         ("threads", ctypes.c_int),
     )
 
 
-class NativeLayer:
-    """The layer that is made of `parts`."""
+class NativeLayers:
+    """The layers that are made of `parts`, alike but for their weights."""
 
-    def __init__(self, native: Native, parts: Parts) -> None:
+    def __init__(self, native: Native, parts: Sequence[Parts]) -> None:
         self._native = native
+        # Their weights must outlive the table.
         self._parts = parts
         found = native.library
-        self._compute = found.longturn_layer
-        self._compute.argtypes = (ctypes.c_void_p,) * 6
+        self._compute = found.longturn_layers
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        self._compute.argtypes = (pointer, number, pointer, pointer, pointer, number, number)
         self._compute.restype = None
-        self._layer = _Layer(
-            *(linear.described for linear in parts.linears),
-            *(None if norm is None else norm.data_ptr() for norm in parts.norms),
-            parts.eps,
-        )
-        found.longturn_width.restype = ctypes.c_int64
-        self._width = int(found.longturn_width(ctypes.byref(self._layer)))
+        self._layers = (_Layer * len(parts))(*(_described(one) for one in parts))
+        found.longturn_width.restype = number
+        self._width = int(found.longturn_width(ctypes.byref(self._layers[0])))
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor, layout: Layout) -> Tensor:
-        """x [1, T, hidden] to the same; KV of its tokens goes into `slots` (int64 [T]) of pool [2, slots, kv_heads, d].
+        """x [T, hidden] (mutated) to [rows that `layout` is asked for, hidden], of the memory of x.
 
-        cos, sin: [T, d], sin with the sign of the rotation.
+        KV of its tokens goes into `slots` (int64 [T]) of pool [layers, 2, slots, kv_heads, d]. cos, sin: [T, d], sin
+        with the sign of the rotation.
         """
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        if layout.step is None:
-            layout.step = self._step(x.shape[1], cos, sin, slots, layout)
-        keys = pool.data_ptr()
-        values = keys + pool.stride(0) * pool.element_size()
-        self._compute(
-            ctypes.addressof(self._layer),
-            ctypes.addressof(layout.step),
-            x.data_ptr(),
-            keys,
-            values,
-            out.data_ptr(),
-        )
-        return out
-
-    def _step(self, n: int, cos: Tensor, sin: Tensor, slots: Tensor, layout: Layout) -> _Step:
-        """What is the same for all layers of a step; the tensors must outlive it."""
-        parts = self._parts
+        parts, native, n = self._parts[0], self._native, len(x)
         row = parts.kv_heads * parts.dim
-        return _Step(
-            n,
-            layout.n,
-            cos.data_ptr(),
-            sin.data_ptr(),
+        step = _Step(
+            _Spans(layout.spans, layout.n, n),
+            _Spans(layout.last_spans, layout.n_asked, layout.n_asked),
+            layout.asked,
             slots.data_ptr(),
             layout.runs,
-            layout.spans,
-            self._native.rooms.data_ptr(),
-            self._native.work(n * self._width).data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            native.rooms.data_ptr(),
+            native.work(n * self._width).data_ptr(),
             Shape(parts.heads, parts.kv_heads, parts.dim, parts.heads * parts.dim, row, parts.scale),
-            self._native.threads,
+            native.threads,
         )
+        self._compute(
+            ctypes.addressof(self._layers),
+            len(self._parts),
+            ctypes.addressof(step),
+            x.data_ptr(),
+            pool.data_ptr(),
+            pool.stride(1),
+            pool.stride(0),
+        )
+        return x[: layout.n_asked]
+
+
+def _described(parts: Parts) -> _Layer:
+    return _Layer(
+        *(linear.described for linear in parts.linears),
+        *(None if norm is None else norm.data_ptr() for norm in parts.norms),
+        parts.eps,
+    )

@@ -1,0 +1,35 @@
+/* What attention of many rows and of few have in common: how keys are read from the pool. */
+#pragma once
+
+#include "tiles.h"
+
+enum {
+    KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
+    AHEAD = 16, /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
+    FEWEST_ROWS = 8, /* without tiles, up to so many rows of a kv head are attended as few.c does */
+};
+
+/* Where a span's keys are read on: run by run. */
+struct reader { const int64_t *run; int64_t slot; };
+
+static inline int64_t next_slot(struct reader *reader) {
+    if (reader->slot == reader->run[1]) reader->run += 2, reader->slot = reader->run[0];
+    return reader->slot++;
+}
+
+static inline void fetch(const bf16 *row, long dim) {
+    for (long at = 0; at < dim; at += 32) _mm_prefetch((const char *)(row + at), _MM_HINT_T0);
+}
+
+/* 32 bfloat16 numbers from `at` on of a row of `dim`, zeros beyond its end. */
+static inline __m512i piece_of(const bf16 *row, long at, long dim) {
+    if (at + DEPTH <= dim) return _mm512_loadu_si512(row + at);
+    long n = dim - at;
+    __mmask32 inside = n <= 0 ? 0 : (1u << n) - 1;
+    return _mm512_maskz_loadu_epi16(inside, row + at);
+}
+
+/* Rows of one token, at most FEWEST_ROWS, which belong to the same kv head: query [rows, dim] to out [rows, dim]. It
+ * sees n keys; `keys` and `values` are those of the kv head. */
+void attend_few(long rows, const bf16 *query, bf16 *out, const bf16 *keys, const bf16 *values, struct reader reader,
+                long n, const struct shape *shape);

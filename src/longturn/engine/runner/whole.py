@@ -1,0 +1,53 @@
+"""A whole model's step in few calls, where all that it consists of is native: Python is at work between steps only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from longturn.engine.runner.int4 import MOST_ROWS
+from longturn.engine.runner.layers import Layer, Norm, signed
+from longturn.engine.runner.linear import PackedLinear
+from longturn.engine.runner.native import Native, NativeLayers
+from longturn.engine.runner.plan import StepPlan
+
+# Embedding, layers, norm, head, and nothing between them.
+PLAIN_MODEL = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
+
+class WholeModel:
+    """A `transformers` model whose layers were replaced, computed without its own forward."""
+
+    def __init__(self, model: Any, layers: NativeLayers, windows: set[int | None], fewest_rows: int) -> None:
+        self._embed, self._rotary = model.model.embed_tokens, model.model.rotary_emb
+        self._layers = layers
+        self._norm, self._head = model.model.norm, model.lm_head
+        self._windows = windows
+        self._fewest_rows = fewest_rows
+
+    def takes(self, plan: StepPlan, rows: int) -> bool:
+        """Whether this can compute the step."""
+        return rows >= self._fewest_rows and all(plan.within(window) for window in self._windows)
+
+    def __call__(self, tokens: Tensor, positions: Tensor, plan: StepPlan) -> Tensor:
+        """Logits [spans that want them, vocabulary] for tokens and positions, int64 [T]; KV goes into the pool."""
+        x = self._embed(tokens)
+        cos, sin = self._rotary(x, positions[None])
+        rows = self._layers(x, cos[0], signed(sin[0]), plan.kv, plan.new_slots, plan.native)
+        logits: Tensor = self._head(self._norm(rows)) if len(rows) else x.new_empty((0, self._head.out_features))
+        return logits
+
+
+def find_whole(model: Any, native: Native, int4: bool) -> WholeModel | None:
+    """None where some part of the model has to be computed otherwise."""
+    if type(model).__name__ not in PLAIN_MODEL or not isinstance(model.lm_head, PackedLinear):
+        return None
+    layers = list(model.model.layers)
+    if not isinstance(model.model.norm, Norm) or not all(isinstance(layer, Layer) for layer in layers):
+        return None
+    parts = [part for layer in layers if (part := layer.parts()) is not None]
+    if len(parts) < len(layers):
+        return None
+    windows = {layer.window for layer in layers}
+    return WholeModel(model, NativeLayers(native, parts), windows, MOST_ROWS + 1 if int4 else 1)
