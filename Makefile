@@ -4,6 +4,8 @@ BIN := .venv/bin
 # As the engine sets it, for programs that load torch first.
 export GOMP_SPINCOUNT ?= 10000
 export TOKENIZERS_PARALLELISM ?= false
+# Many containers set it. Every process of the tests, and every start of the program, would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install demo test lint check stress bench docs docs-check clean
 
@@ -18,7 +20,7 @@ demo: install
 	$(BIN)/longturn demo
 
 test: install
-	$(BIN)/pytest tests -n 2 --dist loadfile
+	$(BIN)/pytest tests -n 2 --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
@@ -28,7 +30,7 @@ lint: install
 check: lint test
 
 stress: install
-	$(BIN)/pytest stress
+	$(BIN)/pytest stress -n 2 --dist worksteal
 
 # What each tier is worth, the runner against plain transformers, and the engine's own work. Minutes; wants a quiet machine.
 bench: install

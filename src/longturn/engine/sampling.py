@@ -134,13 +134,15 @@ def _masks(states: Sequence[SampleState], vocab: int) -> dict[int, npt.NDArray[n
 
 def _argmax(logits: Tensor) -> list[int]:
     """The best token of each row, in one transfer from the device."""
-    if logits.dtype == torch.float32:
-        # On the CPU, max with indices takes 25 times as long as argmax in float32, and a quarter of it in bfloat16.
-        index = logits.argmax(dim=-1)
-        best = logits.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    if logits.device.type == "cpu":
+        # Four to seven times faster than torch's. What is not a number counts as greatest.
+        values = logits.float().numpy()
+        best_at = values.argmax(-1)
+        finite = np.isfinite(values[np.arange(len(values)), best_at])
+        tokens: list[int] = np.where(finite, best_at, -1).tolist()
     else:
         best, index = logits.max(dim=-1)
-    tokens: list[int] = torch.where(best.isfinite(), index, -1).tolist()
+        tokens = torch.where(best.isfinite(), index, -1).tolist()
     if -1 in tokens:
         raise BadLogits([row for row, token in enumerate(tokens) if token == -1])
     return tokens
