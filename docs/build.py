@@ -2,6 +2,7 @@
 
     python docs/build.py            write the blocks anew
     python docs/build.py --check    exit with 1 and show the difference if one is stale
+    python docs/build.py PAGE ...   only those of these pages
     python docs/build.py --demo     first run `longturn demo` (a minute) and keep what it prints in docs/demo.txt
 
 A block lies between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is `help`, `help COMMAND`, `run ARGUMENTS`
@@ -99,13 +100,14 @@ def output(arguments: list[str], *, columns: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", type=Path, default=PAGES, metavar="PAGE")
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("--demo", action="store_true", help="record the demo anew")
     wanted = parser.parse_args()
     if wanted.demo:
         TRANSCRIPT.write_text(output(["demo"], columns=80), encoding="utf-8")
     stale = False
-    for path in PAGES:
+    for path in wanted.pages:
         before = path.read_text(encoding="utf-8")
         after = filled(before)
         if before == after:

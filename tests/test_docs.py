@@ -20,8 +20,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(r"<!-- executed by the tests -->\n```python\n(.*?)```", re.DOTALL)
 
 
-def test_generated_blocks_are_fresh() -> None:
-    check = subprocess.run([sys.executable, "docs/build.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_generated_blocks_are_fresh(page: Path) -> None:
+    command = [sys.executable, "docs/build.py", "--check", str(page)]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert check.returncode == 0, f"run `make docs`\n{check.stdout}"
 
 
