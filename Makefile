@@ -4,7 +4,7 @@ BIN := .venv/bin
 # As the engine sets it, for programs that load torch first.
 export GOMP_SPINCOUNT ?= 10000
 export TOKENIZERS_PARALLELISM ?= false
-# Many containers set it. Every process of the tests, and every start of the program, would compile all modules anew.
+# Containers often set it, and then each of the many processes that the tests start compiles our modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install demo test lint check stress bench docs docs-check clean
@@ -19,13 +19,14 @@ install: .venv/installed
 demo: install
 	$(BIN)/longturn demo
 
+# Tests go to whichever core is free, one by one: whole files would leave one core with the longest to the end.
 test: install
 	$(BIN)/pytest tests -n 2 --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 check: lint test
 
