@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from longturn.cache import Runs
+from longturn.engine.runner.memory import huge_pages
 
 # Pages come as read-only views of a store; they are only ever copied from.
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -34,7 +35,11 @@ class KVPool:
         device: torch.device,
     ) -> None:
         self.page_size = page_size
-        self.kv = torch.empty((layers, 2, slots, kv_heads, head_dim), dtype=dtype, device=device)
+        shape = layers, 2, slots, kv_heads, head_dim
+        if device.type == "cpu":
+            self.kv = huge_pages(math.prod(shape), dtype).view(shape)
+        else:
+            self.kv = torch.empty(shape, dtype=dtype, device=device)
         self._page_shape = (layers, 2, page_size, kv_heads, head_dim)
         self.page_bytes = math.prod(self._page_shape) * dtype.itemsize
         # The same memory as bytes [layers, 2, slots, bytes per token, layer and side], on the CPU.

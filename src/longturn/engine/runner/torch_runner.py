@@ -19,6 +19,7 @@ from longturn.engine.runner.layers import Layer, replace_layers, same_bits
 from longturn.engine.runner.native import Native, Unavailable, find
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
+from longturn.engine.runner.threads import let_threads_go
 from longturn.engine.runner.whole import WholeModel, find_whole
 from longturn.errors import ConfigError, ModelError
 
@@ -100,18 +101,20 @@ class TorchRunner:
         """Make the pool. Raises ConfigError when the device has no room for it."""
         try:
             self.pool = KVPool(*self._kv_dims(), slots, page_size, self.dtype, self.device)
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, OSError) as error:
             raise ConfigError(f"no room for a pool of {slots} tokens: set fewer device tokens ({error})") from error
 
     def warm_up(self, slots: int) -> None:
         """Compute a few steps, so that the first request does not wait for kernels to be made. For an empty pool.
 
         Also touches the beginning of the pool: a hit from disk after a restart would wait for fresh memory instead.
+        After that another thread may compute.
         """
         self.pool.kv[:, :, :_TOUCHED_SLOTS].zero_()
         for n in _WARM_UP_TOKENS:
             if n <= slots:
                 self.execute([Span(np.zeros(n, np.int32), 0, Runs([Run(0, n)]), logits=True, prompt=n > 1)])
+        let_threads_go()
 
     @torch.inference_mode()
     def execute(self, spans: Sequence[Span]) -> Tensor:

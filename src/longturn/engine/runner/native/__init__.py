@@ -6,6 +6,6 @@
 
 from longturn.engine.runner.native.calls import Layout, Native, find
 from longturn.engine.runner.native.layer import NativeLayers, Parts
-from longturn.engine.runner.native.library import Unavailable
+from longturn.engine.runner.native.library import Unavailable, openmp_of_torch
 
-__all__ = ["Layout", "Native", "NativeLayers", "Parts", "Unavailable", "find"]
+__all__ = ["Layout", "Native", "NativeLayers", "Parts", "Unavailable", "find", "openmp_of_torch"]

@@ -252,16 +252,8 @@ static void attend_rows(struct room *room, const struct span *span, const struct
                         const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, long kv_head, long first) {
     long group = shape->heads / shape->kv_heads, depth = round_up(shape->dim, DEPTH);
     long n = least(ROWS, span->n * group - first);
-    struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
     keys += kv_head * shape->dim, values += kv_head * shape->dim;
-#ifndef __AMX_BF16__
-    if (span->n == 1 && group <= FEWEST_ROWS) {
-        long row = span->row, at = kv_head * group * shape->dim;
-        attend_few(group, query + row * shape->query_stride + at, out + row * shape->heads * shape->dim + at, keys, values,
-                   reader, span->start + 1, shape);
-        return;
-    }
-#endif
+    struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
     long tiles = take_queries(room, span, shape, query, kv_head, first, n, depth);
     long end = span->start + (first + n - 1) / group + 1; /* keys that the last row sees */
     for (long position = 0; position < end; position += KEYS) {
@@ -278,12 +270,28 @@ static void attend_rows(struct room *room, const struct span *span, const struct
 /* Bytes that each thread works in. */
 EXPORT int64_t longturn_room(int64_t dim) { return round_up(room_bytes(round_up(dim, DEPTH)), 64); }
 
-void number_tasks(struct span *spans, long n_spans, const struct shape *shape) {
-    long n_tasks = 0, group = shape->heads / shape->kv_heads;
+static long tasks_of(const struct span *span, const struct shape *shape) {
+    if (span->together) return round_up(shape->kv_heads, span->together) / span->together;
+    return shape->kv_heads * (round_up(span->n * (shape->heads / shape->kv_heads), ROWS) / ROWS);
+}
+
+void number_tasks(struct span *spans, long n_spans, const struct shape *shape, int threads) {
+    long n_tasks = 0, together = n_spans >= 2 * threads ? least(MOST_HEADS, shape->kv_heads) : 1;
     for (long i = 0; i < n_spans; i++) {
         spans[i].task = n_tasks;
-        n_tasks += shape->kv_heads * (round_up(spans[i].n * group, ROWS) / ROWS);
+        spans[i].together = few_rows(&spans[i], shape) ? together : 0;
+        n_tasks += tasks_of(&spans[i], shape);
     }
+}
+
+/* Some kv heads of a span of few rows. */
+static void attend_heads(const struct span *span, const struct shape *shape, const int64_t *runs, const bf16 *query,
+                         const bf16 *keys, const bf16 *values, bf16 *out, long kv_head) {
+    long group = shape->heads / shape->kv_heads, at = kv_head * group * shape->dim;
+    struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
+    attend_few(group, least(span->together, shape->kv_heads - kv_head), query + span->row * shape->query_stride + at,
+               out + span->row * shape->heads * shape->dim + at, keys + kv_head * shape->dim,
+               values + kv_head * shape->dim, reader, span->start + 1, shape);
 }
 
 /* Attention of all spans: query [rows, heads, dim] with `query_stride` numbers from row to row, keys and values
@@ -291,9 +299,7 @@ void number_tasks(struct span *spans, long n_spans, const struct shape *shape) {
  * for every thread, aligned to 64 bytes. */
 void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, const struct span *spans,
                   long n_spans, const int64_t *runs, const struct shape *shape, char *rooms) {
-    const struct span *end = &spans[n_spans - 1];
-    long n_rows = end->n * (shape->heads / shape->kv_heads);
-    long n_tasks = end->task + shape->kv_heads * (round_up(n_rows, ROWS) / ROWS);
+    long n_tasks = spans[n_spans - 1].task + tasks_of(&spans[n_spans - 1], shape);
     struct room room = divide(rooms + longturn_room(shape->dim) * omp_get_thread_num(), round_up(shape->dim, DEPTH));
     tiles_on(LANES);
     /* From the end: a prompt's last rows see most. */
@@ -301,9 +307,13 @@ void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 
     for (long task = n_tasks - 1; task >= 0; task--) {
         long i = 0;
         while (i + 1 < n_spans && spans[i + 1].task <= task) i++;
-        long number = task - spans[i].task;
-        attend_rows(&room, &spans[i], shape, runs, query, keys, values, out, number % shape->kv_heads,
-                    number / shape->kv_heads * ROWS);
+        const struct span *span = &spans[i];
+        long number = task - span->task;
+        if (span->together)
+            attend_heads(span, shape, runs, query, keys, values, out, number * span->together);
+        else
+            attend_rows(&room, span, shape, runs, query, keys, values, out, number % shape->kv_heads,
+                        number / shape->kv_heads * ROWS);
     }
     tiles_off();
 }
@@ -311,7 +321,7 @@ void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 
 EXPORT void longturn_attend(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, struct span *spans,
                             int64_t n_spans, const int64_t *runs, const struct shape *shape, char *rooms,
                             int threads) {
-    number_tasks(spans, n_spans, shape);
+    number_tasks(spans, n_spans, shape, threads);
 #pragma omp parallel num_threads(threads)
     attend_spans(query, keys, values, out, spans, n_spans, runs, shape, rooms);
 }

@@ -7,6 +7,7 @@ enum {
     KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
     AHEAD = 16, /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
     FEWEST_ROWS = 8, /* without tiles, up to so many rows of a kv head are attended as few.c does */
+    MOST_HEADS = 4,  /* kv heads that it takes together: their keys lie side by side */
 };
 
 /* Where a span's keys are read on: run by run. */
@@ -29,7 +30,18 @@ static inline __m512i piece_of(const bf16 *row, long at, long dim) {
     return _mm512_maskz_loadu_epi16(inside, row + at);
 }
 
-/* Rows of one token, at most FEWEST_ROWS, which belong to the same kv head: query [rows, dim] to out [rows, dim]. It
- * sees n keys; `keys` and `values` are those of the kv head. */
-void attend_few(long rows, const bf16 *query, bf16 *out, const bf16 *keys, const bf16 *values, struct reader reader,
-                long n, const struct shape *shape);
+/* The heads of one token that belong to n_heads kv heads (at most MOST_HEADS), `rows` (at most FEWEST_ROWS) to each:
+ * query [n_heads * rows, dim] to out of the same shape. It sees n keys; `keys` and `values` begin with the first of the
+ * kv heads. */
+void attend_few(long rows, long n_heads, const bf16 *query, bf16 *out, const bf16 *keys, const bf16 *values,
+                struct reader reader, long n, const struct shape *shape);
+
+/* Whether a span is to be attended so. */
+static inline int few_rows(const struct span *span, const struct shape *shape) {
+#ifdef __AMX_BF16__
+    (void)span, (void)shape;
+    return 0;
+#else
+    return span->n == 1 && shape->heads / shape->kv_heads <= FEWEST_ROWS;
+#endif
+}

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from longturn.cache import Run
 from longturn.engine.runner.contract import Span
+from longturn.engine.runner.memory import Weights
 from longturn.engine.runner.native.library import Unavailable, compiled
-from longturn.engine.runner.native.memory import HugePages
 
 MOST_DIM = 256
 # Inputs of a linear come in multiples of this; outputs are filled up to a multiple.
@@ -51,7 +51,7 @@ class NativeLinear:
 
     def __init__(self, native: Native, weight: Tensor, bias: Tensor | None, operation: str) -> None:
         n_out, n_in = weight.shape
-        self._packed = native.memory.take(-(-n_out // DEPTH) * DEPTH * n_in)
+        self._packed = native.weights.take(-(-n_out // DEPTH) * DEPTH * n_in)
         self._bias = None if bias is None else bias.float()
         pack, self._compute = native.library.longturn_pack, native.library.longturn_linear
         pack.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int)
@@ -92,9 +92,9 @@ class Layout:
         row = 0
         for span in spans:
             n = len(span.tokens)
-            table.append((row, n, span.start, len(runs), 0))
+            table.append((row, n, span.start, len(runs), 0, 0))
             if span.logits:
-                last.append((len(last), 1, span.start + n - 1, len(runs), 0))
+                last.append((len(last), 1, span.start + n - 1, len(runs), 0, 0))
                 asked.append(row + n - 1)
             runs.extend(span.runs.slice(0, span.start + n).runs)
             row += n
@@ -123,7 +123,7 @@ class Native:
         # The kernels want it aligned to 64 bytes, as torch's memory is.
         self.rooms = torch.empty(room * self.threads, dtype=torch.uint8)
         self._work = torch.empty(0, dtype=torch.bfloat16)
-        self.memory = HugePages()
+        self.weights = Weights()
         self.library = found
         self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
         self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer, ctypes.c_int)

@@ -68,8 +68,8 @@ static void compute(const struct layer *layer, const struct step *step, bf16 *x,
  * so many numbers after their beginning the values; `stride` numbers from layer to layer. */
 EXPORT void longturn_layers(const struct layer *layers, int64_t n_layers, const struct step *step, bf16 *x, bf16 *pool,
                             int64_t values, int64_t stride) {
-    number_tasks(step->spans.all, step->spans.n, &step->shape);
-    if (step->last.n) number_tasks(step->last.all, step->last.n, &step->shape);
+    number_tasks(step->spans.all, step->spans.n, &step->shape, step->threads);
+    if (step->last.n) number_tasks(step->last.all, step->last.n, &step->shape, step->threads);
 #pragma omp parallel num_threads(step->threads)
     for (long i = 0; i < n_layers; i++)
         compute(&layers[i], step, x, pool + i * stride, pool + i * stride + values, i + 1 == n_layers);

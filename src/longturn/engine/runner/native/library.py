@@ -46,7 +46,7 @@ def _load() -> ctypes.CDLL:
     compiler = shutil.which("gcc")
     if compiler is None:
         raise Unavailable("no C compiler on the PATH: install gcc")
-    openmp = _openmp_of_torch()
+    openmp = openmp_of_torch()
     sources = {name: (files(__package__) / name).read_text(encoding="utf-8") for name in _SOURCES}
     # Another CPU or another torch gets its own.
     kind = "|".join((*sources.values(), *OPTIONS, str(openmp), *sorted(_cpu_flags())))
@@ -82,8 +82,8 @@ def _run(*command: str) -> None:
         raise Unavailable(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[:300]}")
 
 
-def _openmp_of_torch() -> Path:
-    """The OpenMP library that torch has loaded."""
+def openmp_of_torch() -> Path:
+    """The OpenMP library that torch has loaded. Raises Unavailable when it has none."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     loaded = {line.split()[-1] for line in lines if "omp" in line.rpartition("/")[2]}
     for name in ("libgomp", "libiomp5", "libomp"):

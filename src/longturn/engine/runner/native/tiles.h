@@ -22,8 +22,9 @@ enum {
 struct linear { const bf16 *packed; const float *bias; int64_t n_in, n_out, operation; };
 
 /* One span of a step: `n` tokens from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of first
- * slot and slot after the last, in the order of positions; `runs` is the number of its first, `task` is set here. */
-struct span { int64_t row, n, start, runs, task; };
+ * slot and slot after the last, in the order of positions; `runs` is the number of its first. Set here: the number of
+ * its first `task`, and how many kv heads are attended `together` by few.c, if it is one of few rows. */
+struct span { int64_t row, n, start, runs, task, together; };
 
 /* Heads and sizes of an attention; strides are numbers from row to row of the queries, and from slot to slot. */
 struct shape { int64_t heads, kv_heads, dim, query_stride, kv_stride; float scale; };
@@ -100,5 +101,5 @@ void rotate_rows(const bf16 *x, const float *query_norm, const float *key_norm, 
 void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows);
 void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, const struct span *spans,
                   long n_spans, const int64_t *runs, const struct shape *shape, char *rooms);
-/* Before the last of them: numbers the spans' tasks. */
-void number_tasks(struct span *spans, long n_spans, const struct shape *shape);
+/* Before the last of them: cuts the spans into tasks. */
+void number_tasks(struct span *spans, long n_spans, const struct shape *shape, int threads);

