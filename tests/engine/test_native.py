@@ -170,8 +170,10 @@ def test_several_processes_compile_at_once(tmp_path: Path) -> None:
 def test_linear(operation: str, n_out: int, n_in: int) -> None:
     torch.manual_seed(4)
     weight, bias = torch.randn(n_out, n_in).bfloat16() * n_in**-0.5, torch.randn(n_out).bfloat16()
-    linear = native(64).linear(weight, bias, operation)
+    linear = native(64).linear(weight, bias, "none" if operation == "wide" else operation)
     assert linear is not None
+    if operation == "wide":
+        linear = linear.wide()
     x, other = torch.randn(1, 300, n_in).bfloat16(), torch.randn(1, 300, n_out).bfloat16()
     beside = other if operation in ("add", "mul") else None
     whole = linear(x, beside)
@@ -181,6 +183,7 @@ def test_linear(operation: str, n_out: int, n_in: int) -> None:
         "swish": torch.nn.functional.silu(plain),
         "add": plain + other.float(),
         "mul": plain * other.float(),
+        "wide": plain,
     }[operation]
     torch.testing.assert_close(whole.float(), by_hand, atol=0.03, rtol=0.02)
     for start, stop in ((0, 1), (3, 8), (5, 21), (40, 73), (44, 299)):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from longturn.engine import Request
 from longturn.errors import LongturnError
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from longturn.cache import Hint, Tokens
     from longturn.engine import EngineService, Output, SamplingParams
     from longturn.ledger import RequestLine
+
+
+Letter = tuple["asyncio.Queue[tuple[int, Output]]", tuple[int, "Output"]]
+# What waits for each loop, so that it is woken once for all that a step brings.
+_letters: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[Letter]] = WeakKeyDictionary()
+
+
+def _hand_over(letters: deque[Letter]) -> None:
+    while letters:
+        queue, output = letters.popleft()
+        queue.put_nowait(output)
 
 
 class Answers:
@@ -30,6 +43,7 @@ class Answers:
         self._service = service
         self._on_gap = on_gap
         self._loop = asyncio.get_running_loop()
+        self._letters = _letters.setdefault(self._loop, deque())
         self._queue: asyncio.Queue[tuple[int, Output]] = asyncio.Queue()
         self._indexes: dict[str, int] = {}
         self._open: set[str] = set()
@@ -97,8 +111,10 @@ class Answers:
                 if last is not None:
                     self._on_gap(now - last)
                 last = now
-            # A loop that is closed has nobody left who waits for the output.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, (index, output))
+            self._letters.append((self._queue, (index, output)))
+            if len(self._letters) == 1:
+                # A loop that is closed has nobody left who waits for the output.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(_hand_over, self._letters)
 
         return deliver

@@ -89,7 +89,6 @@ class PackedLinear(nn.Module):
         biases = [linear.bias.data for linear in linears if linear.bias is not None]
         n_out, n_in = sum(linear.out_features for linear in linears), linears[0].in_features
         self.operation = operation
-        self.out_features = n_out
         weight = torch.cat([linear.weight.data for linear in linears])
         self.bias = torch.cat(biases) if biases else None
         self._of_few_rows: Int4Linear | None = None

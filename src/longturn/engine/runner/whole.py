@@ -9,7 +9,7 @@ from torch import Tensor
 from longturn.engine.runner.int4 import MOST_ROWS
 from longturn.engine.runner.layers import Layer, Norm, signed
 from longturn.engine.runner.linear import PackedLinear
-from longturn.engine.runner.native import Native, NativeLayers
+from longturn.engine.runner.native import Native, NativeLayers, NativeLinear
 from longturn.engine.runner.plan import StepPlan
 
 # Embedding, layers, norm, head, and nothing between them.
@@ -19,10 +19,12 @@ PLAIN_MODEL = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qw
 class WholeModel:
     """A `transformers` model whose layers were replaced, computed without its own forward."""
 
-    def __init__(self, model: Any, layers: NativeLayers, windows: set[int | None], fewest_rows: int) -> None:
+    def __init__(
+        self, model: Any, layers: NativeLayers, head: NativeLinear, windows: set[int | None], fewest_rows: int
+    ) -> None:
         self._embed, self._rotary = model.model.embed_tokens, model.model.rotary_emb
         self._layers = layers
-        self._norm, self._head = model.model.norm, model.lm_head
+        self._norm, self._head = model.model.norm, head.wide()
         self._windows = windows
         self._fewest_rows = fewest_rows
 
@@ -31,23 +33,26 @@ class WholeModel:
         return rows >= self._fewest_rows and all(plan.within(window) for window in self._windows)
 
     def __call__(self, tokens: Tensor, positions: Tensor, plan: StepPlan) -> Tensor:
-        """Logits [spans that want them, vocabulary] for tokens and positions, int64 [T]; KV goes into the pool."""
+        """Logits, float32 [spans that want them, vocabulary], for tokens and positions, int64 [T].
+
+        Their KV goes into the pool.
+        """
         x = self._embed(tokens)
         cos, sin = self._rotary(x, positions[None])
         rows = self._layers(x, cos[0], signed(sin[0]), plan.kv, plan.new_slots, plan.native)
-        logits: Tensor = self._head(self._norm(rows)) if len(rows) else x.new_empty((0, self._head.out_features))
-        return logits
+        return self._head(self._norm(rows), None)
 
 
 def find_whole(model: Any, native: Native, int4: bool) -> WholeModel | None:
     """None where some part of the model has to be computed otherwise."""
     if type(model).__name__ not in PLAIN_MODEL or not isinstance(model.lm_head, PackedLinear):
         return None
+    head = model.lm_head.native
     layers = list(model.model.layers)
     if not isinstance(model.model.norm, Norm) or not all(isinstance(layer, Layer) for layer in layers):
         return None
     parts = [part for layer in layers if (part := layer.parts()) is not None]
-    if len(parts) < len(layers):
+    if head is None or len(parts) < len(layers):
         return None
     windows = {layer.window for layer in layers}
-    return WholeModel(model, NativeLayers(native, parts), windows, MOST_ROWS + 1 if int4 else 1)
+    return WholeModel(model, NativeLayers(native, parts), head, windows, MOST_ROWS + 1 if int4 else 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ MOST_DIM = 256
 # Inputs of a linear come in multiples of this; outputs are filled up to a multiple.
 DEPTH = 32
 # As `enum operation` in linear.c numbers them.
-OPERATIONS = ("none", "swish", "add", "mul")
+OPERATIONS = ("none", "swish", "add", "mul", "wide")
 
 
 class Shape(ctypes.Structure):
@@ -60,11 +61,19 @@ class NativeLinear:
         pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in, native.threads)
         bias_at = None if self._bias is None else self._bias.data_ptr()
         self.described = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
-        self._n_out, self._threads = n_out, native.threads
+        self._n_out, self._threads, self._dtype = n_out, native.threads, torch.bfloat16
+
+    def wide(self) -> NativeLinear:
+        """The same linear with results in float32, as they were summed."""
+        one = copy(self)
+        one.described = Linear.from_buffer_copy(self.described)
+        one.described.operation = OPERATIONS.index("wide")
+        one._dtype = torch.float32
+        return one
 
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
         x = x.contiguous()
-        out = x.new_empty((*x.shape[:-1], self._n_out))
+        out = x.new_empty((*x.shape[:-1], self._n_out), dtype=self._dtype)
         beside = None if other is None else other.contiguous()
         self._compute(
             ctypes.addressof(self.described),

@@ -11,7 +11,10 @@ enum {
     FEW = 2 * LANES,     /* rows up to which a step waits for memory */
     SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead where rows are too few to hide the wait */
 };
-enum operation { NONE, SWISH, ADD, MULTIPLY };
+enum operation { NONE, SWISH, ADD, MULTIPLY, WIDE };
+
+/* Numbers of 16 bits that one result takes: WIDE leaves it as a float. */
+static inline long size_of_one(const struct linear *linear) { return linear->operation == WIDE ? 2 : 1; }
 
 /* weight [n_out, n_in] to panels [n_out / 32][n_in / 2 pairs][32][2], zeros beyond the last output, so that a panel is
  * read from its beginning to its end: nothing else comes from memory as fast. n_in is a multiple of 32. */
@@ -33,7 +36,7 @@ EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64
 static inline __m512 applied(enum operation operation, __m512 y, __m512 other) {
     if (operation == ADD) return _mm512_add_ps(y, other);
     if (operation == MULTIPLY) return _mm512_mul_ps(y, other);
-    if (operation == NONE) return y;
+    if (operation == NONE || operation == WIDE) return y;
     __m512 power = _mm512_min_ps(_mm512_mul_ps(y, _mm512_set1_ps(-1.4426950408889634f)), _mm512_set1_ps(126.0f));
     return _mm512_div_ps(y, _mm512_add_ps(_mm512_set1_ps(1.0f), power_of_two(power)));
 }
@@ -66,6 +69,12 @@ static inline __attribute__((always_inline)) void finish(const struct linear *li
         }
         __m512 y = applied(operation, _mm512_add_ps(_mm512_load_ps(pending->sums[0] + i * LANES), bias_low), beside_low);
         __m512 z = applied(operation, _mm512_add_ps(_mm512_load_ps(pending->sums[1] + i * LANES), bias_high), beside_high);
+        if (operation == WIDE) {
+            float *to = (float *)pending->out + at;
+            _mm512_mask_storeu_ps(to, low, y);
+            _mm512_mask_storeu_ps(to + LANES, high, z);
+            continue;
+        }
         _mm512_mask_storeu_epi16(pending->out + at, (__mmask32)high << 16 | low, (__m512i)_mm512_cvtne2ps_pbh(z, y));
     }
 }
@@ -86,11 +95,11 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         if (n < 2 * LANES) n = least(LANES, n);
         const bf16 *above = x + row * n_in, *below = above + LANES * n_in, *b = packed;
         now->other = other ? other + row * n_out : NULL;
-        now->out = out + row * n_out;
+        now->out = out + row * n_out * size_of_one(linear);
         now->column = panel * COLUMNS;
         now->next = 0;
         now->rows = n;
-        for (long i = 0; i < n; i++) __builtin_prefetch(now->out + i * n_out + now->column, 1);
+        for (long i = 0; i < n; i++) __builtin_prefetch(now->out + (i * n_out + now->column) * size_of_one(linear), 1);
         if (n < LANES) tiles_on(n);
         _tile_zero(0);
         _tile_zero(1);
@@ -150,7 +159,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
     struct pending now;
     for (long row = 0; row < rows; row += now.rows) {
         now.other = other ? other + row * n_out : NULL;
-        now.out = out + row * n_out;
+        now.out = out + row * n_out * size_of_one(linear);
         now.column = panel * COLUMNS;
         now.next = 0;
         now.rows = least(MOST_ROWS, rows - row);
@@ -178,7 +187,7 @@ void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, 
         for (long task = 0; task < blocks * panels; task++) {
             long row = task / panels * BLOCK;
             multiply(linear, x + row * linear->n_in, other ? other + row * linear->n_out : NULL,
-                     out + row * linear->n_out, least(BLOCK, rows - row), task % panels);
+                     out + row * linear->n_out * size_of_one(linear), least(BLOCK, rows - row), task % panels);
         }
     }
     tiles_off();
