@@ -153,7 +153,7 @@ def test_both_spellings_and_numbers_as_texts_are_read(http: httpx.Client):
 
 
 def test_a_stream_without_sse_is_one_array(http: httpx.Client):
-    body = {"contents": [{"parts": [{"text": "Array"}]}], "generationConfig": {"maxOutputTokens": 5}}
+    body = {"contents": [{"parts": [{"text": "Array"}]}], "generationConfig": {"maxOutputTokens": 5, "temperature": 0}}
     response = http.post("/v1beta/models/tiny:streamGenerateContent", json=body)
     assert response.headers["content-type"] == "application/json"
     chunks = json.loads(response.text)
