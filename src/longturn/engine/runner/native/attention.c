@@ -11,6 +11,7 @@
 
 enum {
     ROWS = 256, /* most rows of queries for which a block of keys is packed once */
+    UNEVEN = 10, /* percent of the time that threads may wait for the last of them */
 };
 static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a tile: nothing has to be hidden from it */
 
@@ -251,7 +252,7 @@ static void give(const struct room *room, const struct span *span, const struct 
 static void attend_rows(struct room *room, const struct span *span, const struct shape *shape, const int64_t *runs,
                         const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, long kv_head, long first) {
     long group = shape->heads / shape->kv_heads, depth = round_up(shape->dim, DEPTH);
-    long n = least(ROWS, span->n * group - first);
+    long n = least(span->block, span->n * group - first);
     keys += kv_head * shape->dim, values += kv_head * shape->dim;
     struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
     long tiles = take_queries(room, span, shape, query, kv_head, first, n, depth);
@@ -272,7 +273,16 @@ EXPORT int64_t longturn_room(int64_t dim) { return round_up(room_bytes(round_up(
 
 static long tasks_of(const struct span *span, const struct shape *shape) {
     if (span->together) return round_up(shape->kv_heads, span->together) / span->together;
-    return shape->kv_heads * (round_up(span->n * (shape->heads / shape->kv_heads), ROWS) / ROWS);
+    return shape->kv_heads * (round_up(span->n * (shape->heads / shape->kv_heads), span->block) / span->block);
+}
+
+/* Rows of a task, such that all threads have about as much to do: as many as can be, since for each block of them the
+ * keys are packed anew. */
+static long block_of(long rows, long kv_heads, int threads) {
+    for (long blocks = round_up(rows, ROWS) / ROWS;; blocks++) {
+        long block = round_up(round_up(rows, blocks) / blocks, LANES), tasks = kv_heads * (round_up(rows, block) / block);
+        if (block == LANES || round_up(tasks, threads) * 100 <= tasks * (100 + UNEVEN)) return block;
+    }
 }
 
 void number_tasks(struct span *spans, long n_spans, const struct shape *shape, int threads) {
@@ -280,6 +290,7 @@ void number_tasks(struct span *spans, long n_spans, const struct shape *shape, i
     for (long i = 0; i < n_spans; i++) {
         spans[i].task = n_tasks;
         spans[i].together = few_rows(&spans[i], shape) ? together : 0;
+        spans[i].block = block_of(spans[i].n * (shape->heads / shape->kv_heads), shape->kv_heads, threads);
         n_tasks += tasks_of(&spans[i], shape);
     }
 }
@@ -313,7 +324,7 @@ void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 
             attend_heads(span, shape, runs, query, keys, values, out, number * span->together);
         else
             attend_rows(&room, span, shape, runs, query, keys, values, out, number % shape->kv_heads,
-                        number / shape->kv_heads * ROWS);
+                        number / shape->kv_heads * span->block);
     }
     tiles_off();
 }

@@ -101,9 +101,9 @@ class Layout:
         row = 0
         for span in spans:
             n = len(span.tokens)
-            table.append((row, n, span.start, len(runs), 0, 0))
+            table.append((row, n, span.start, len(runs), 0, 0, 0))
             if span.logits:
-                last.append((len(last), 1, span.start + n - 1, len(runs), 0, 0))
+                last.append((len(last), 1, span.start + n - 1, len(runs), 0, 0, 0))
                 asked.append(row + n - 1)
             runs.extend(span.runs.slice(0, span.start + n).runs)
             row += n

@@ -23,8 +23,8 @@ struct linear { const bf16 *packed; const float *bias; int64_t n_in, n_out, oper
 
 /* One span of a step: `n` tokens from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of first
  * slot and slot after the last, in the order of positions; `runs` is the number of its first. Set here: the number of
- * its first `task`, and how many kv heads are attended `together` by few.c, if it is one of few rows. */
-struct span { int64_t row, n, start, runs, task, together; };
+ * its first `task`, and what a task is: so many kv heads `together` for few.c, or one and a `block` of rows. */
+struct span { int64_t row, n, start, runs, task, together, block; };
 
 /* Heads and sizes of an attention; strides are numbers from row to row of the queries, and from slot to slot. */
 struct shape { int64_t heads, kv_heads, dim, query_stride, kv_stride; float scale; };
