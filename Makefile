@@ -21,7 +21,7 @@ demo: install
 
 # Tests go to whichever core is free, one by one: whole files would leave one core with the longest to the end.
 test: install
-	$(BIN)/pytest tests -n 2 --dist worksteal
+	$(BIN)/pytest tests -n 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     def say(text: str) -> None:
         console.print(f"{time.perf_counter() - began:6.0f} s  {text}", markup=False, highlight=False)
 
-    places = Places(args.folder, resolve("demo").path)
+    places = Places(args.folder, resolve("demo").path, args.bits)
     ready = [engine for engine in args.peers if engine not in SETUPS or set_up(engine, places, say, args.jobs)]
     if args.setup:
         return 0 if ready == args.peers else 1
@@ -85,6 +85,7 @@ def facts(args: argparse.Namespace, measured: floors.Floors) -> dict[str, Any]:
         "load": os.getloadavg(),
         "releases": {"llamacpp": LLAMACPP, "vllm": VLLM},
         "repeats": args.repeats,
+        "bits": args.bits,
         "seed": args.seed,
         "quick": args.quick,
         "measured": {"flops_per_s": measured.flops, "bytes_per_s": measured.bandwidth},
@@ -94,6 +95,8 @@ def facts(args: argparse.Namespace, measured: floors.Floors) -> dict[str, Any]:
 def write(args: argparse.Namespace, found: list[report.Row], run: Run, known: dict[str, Any]) -> None:
     """The files that were asked for."""
     note = f"{known['date'][:10]}, {known['cpus']} cores of {known['machine']}, {args.repeats} interleaved repeats."
+    if args.bits < 16:
+        note += f" Weights of {args.bits} bits."
     if args.json:
         args.json.write_text(json.dumps(report.as_json(found, run.results, known), indent=1) + "\n", encoding="utf-8")
     if args.html:
@@ -121,6 +124,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--setup", action="store_true", help="set up the peers and stop")
     add("--peers", type=some_of(list(LAUNCHES)), default=list(LAUNCHES), help="comma-separated; default all, ours too")
+    add(
+        "--bits",
+        type=int,
+        choices=(16, 8),
+        default=16,
+        help="of the weights; 8 without vLLM, which rounds none on a CPU",
+    )
     add("--workloads", type=some_of(known), default=known, help=f"comma-separated; default all: {', '.join(known)}")
     add("--repeats", type=int, default=5, help="interleaved between the engines (default 5)")
     add("--quick", action="store_true", help="small workloads: to see that everything works, not for figures")
@@ -132,6 +142,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--html", type=Path, help="write a page with a chart per workload here")
     add("--docs", type=Path, help="write peers.md, and a chart per workload, into this folder")
     args = parser.parse_args(argv)
+    if args.bits < 16:
+        args.peers = [engine for engine in args.peers if engine != "vllm"]
     if not 1 <= args.repeats <= MOST_REPEATS:
         parser.error(f"--repeats must be 1 to {MOST_REPEATS}")
     if args.minutes <= 0 or args.jobs < 1:

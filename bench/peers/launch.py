@@ -35,6 +35,7 @@ def longturn(places: Places, pools: Pools, port: int, scratch: Path) -> Launch:
         "--served-name": MODEL,
         "--port": str(port),
         "--dtype": "bfloat16",
+        "--weights": "model" if places.bits == 16 else f"int{places.bits}",
         "--device-tokens": str(pools.device_tokens),
         "--host-bytes": str(pools.host_bytes),
         "--disk-dir": str(scratch),

@@ -19,10 +19,13 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True)
 class Places:
-    """Files of the peers under one folder. model: the folder of the model that all engines serve."""
+    """Files of the peers under one folder. model: the folder of the model that all engines serve; bits: of its weights,
+    16 as it comes, or 8 to which they are rounded.
+    """
 
     folder: Path
     model: Path
+    bits: int = 16
 
     @property
     def logs(self) -> Path:
@@ -38,8 +41,13 @@ class Places:
 
     @property
     def gguf(self) -> Path:
-        """The model in llama.cpp's format, as bf16. Named after the model's folder, whose weights it repeats."""
-        return self.llamacpp / f"{self.model.name}-bf16.gguf"
+        """The model in llama.cpp's format. Named after the model's folder, whose weights it repeats."""
+        return self.llamacpp / f"{self.model.name}-{self.gguf_type}.gguf"
+
+    @property
+    def gguf_type(self) -> str:
+        """llama.cpp's name for such weights."""
+        return {16: "bf16", 8: "q8_0"}[self.bits]
 
     @property
     def vllm(self) -> Path:

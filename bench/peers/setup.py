@@ -58,7 +58,7 @@ def llamacpp(places: Places, say: Say, jobs: int) -> None:
         _pip(sys.executable, log, "install", "--no-deps", "--target", str(needed), "sentencepiece")
         part = places.gguf.with_suffix(".part")
         convert = (sys.executable, str(source / "convert_hf_to_gguf.py"), str(places.model))
-        _run((*convert, "--outtype", "bf16", "--outfile", str(part)), log, PYTHONPATH=str(needed))
+        _run((*convert, "--outtype", places.gguf_type, "--outfile", str(part)), log, PYTHONPATH=str(needed))
         part.rename(places.gguf)
 
 

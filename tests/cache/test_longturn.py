@@ -49,11 +49,11 @@ def test_a_lookup_changes_nothing() -> None:
     bench = Bench(host=20, disk=20, device=64)
     for seed in range(4):
         bench.turn(text(30, seed))
-    before = (bench.cache.state(), len(bench.cache._trees), bench.cache._recency._stamp)
+    before = (bench.cache.state(), len(bench.cache._device._trees), bench.cache._recency._stamp)
     for seed in range(6):
         for salt in ("", "stranger"):
             bench.cache.lookup(array(text(35, seed)), salt)
-    assert (bench.cache.state(), len(bench.cache._trees), bench.cache._recency._stamp) == before
+    assert (bench.cache.state(), len(bench.cache._device._trees), bench.cache._recency._stamp) == before
     assert bench.cache.take_transfers() == []
 
 
@@ -681,15 +681,15 @@ def test_damage_is_found(damage: str) -> None:
     node = running.where
     match damage:
         case "lost slot":
-            cache._pool.allocate(1)
+            cache._device.pool.allocate(1)
         case "shared slot":
             running.runs = Runs([*running.runs.slice(0, 29), Run(0, 1)])
         case "lock":
             node.locks += 1
         case "queue":
-            cache._victims.offer(node)
+            cache._device._victims.offer(node)
         case "count":
-            cache._tree_tokens += 1
+            cache._device.tokens += 1
         case "node":
             running.committed -= 1
         case "keys":
@@ -707,4 +707,4 @@ def test_empty_trees_of_salts_do_not_pile_up() -> None:
         cache.commit(allocation, tokens)
         cache.release(allocation)
         cache.check_integrity()
-    assert len(cache._trees) <= 9
+    assert len(cache._device._trees) <= 9

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from longturn.cache import Run, Runs
 from longturn.engine.runner.contract import Span
+from longturn.engine.runner.levels import levels_of
 from longturn.engine.runner.native import Layout, Native, Unavailable, find, library
 from longturn.engine.runner.native.calls import OPERATIONS
 
@@ -210,3 +211,38 @@ def test_threads_are_as_many_as_at_its_making() -> None:
         assert len(kernels.rooms) == kernels.library.longturn_room(64)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("options")
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("n_out", "n_in"), [(96, 64), (50, 32), (576, 1536)])
+def test_linear_of_few_bits(bits: int, operation: str, n_out: int, n_in: int) -> None:
+    """Inputs are rounded to eight bits: the sum may be off by that. Rows are their own without tiles."""
+    torch.manual_seed(6)
+    weight, bias = torch.randn(n_out, n_in).bfloat16() * n_in**-0.5, torch.randn(n_out).bfloat16()
+    linear = native(64).linear(weight, bias, "none" if operation == "wide" else operation, bits)
+    assert linear is not None
+    if operation == "wide":
+        linear = linear.wide()
+    x, other = torch.randn(1, 300, n_in).bfloat16(), torch.randn(1, 300, n_out).bfloat16()
+    beside = other if operation in ("add", "mul") else None
+    plain = torch.nn.functional.linear(x.float(), levels_of(weight, bits).meant.float(), bias.float())
+    by_hand = {
+        "none": plain,
+        "swish": torch.nn.functional.silu(plain),
+        "add": plain + other.float(),
+        "mul": plain * other.float(),
+        "wide": plain,
+    }[operation]
+    whole = linear(x, beside)
+    torch.testing.assert_close(whole.float(), by_hand, atol=0.08, rtol=0.03)
+    for start, stop in ((0, 1), (3, 8), (5, 21), (40, 73), (44, 299)):
+        part = linear(x[:, start:stop], None if beside is None else beside[:, start:stop])
+        torch.testing.assert_close(part.float(), whole[:, start:stop].float(), atol=0.08, rtol=0.03)
+        assert torch.equal(part, whole[:, start:stop]) or not linear.same_bits
+    broken = x.clone()
+    broken[0, 7, 3] = float("nan")
+    found = linear(broken[:, :9], None if beside is None else beside[:, :9])
+    assert found[0, 7].isnan().all()
+    assert torch.equal(found[0, 6], linear(x[:, :9], None if beside is None else beside[:, :9])[0, 6])

@@ -11,7 +11,7 @@ from longturn.cache.policies.registry import all_options
 from longturn.errors import ConfigError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-WEIGHTS = ("model", "int4")
+WEIGHTS = ("model", "int8", "int4")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 GIB = 1 << 30
 
@@ -21,7 +21,7 @@ class EngineOptions:
     """Settings of one engine. Raises ConfigError for values that cannot work.
 
     model: `demo`, a folder, a GGUF file or a hub id; served_name: how clients call it (default: `model`).
-    weights: `int4` makes decode of few requests faster on the CPU, by weights of four bits.
+    weights: `int8` and `int4` round those of the layers to so many bits: less memory and faster decode on the CPU.
     policy: the cache policy, as NAME or NAME:key=value,...; those of other engines have no disk tier, and their options
     instead of page_size, eviction and write_policy; cache: False computes every prompt in full.
     device_tokens: slots of the device pool, None for what fits beside the model; host_bytes, disk_bytes: size of the

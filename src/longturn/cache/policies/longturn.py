@@ -21,15 +21,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from longturn.cache.contract import Allocation, CacheState, Hit, TierState
+from longturn.cache.device import DeviceTier
 from longturn.cache.events import Event, EventLog
 from longturn.cache.eviction import DEAD, EXPECTED, NORMAL, PINNED, Recency, Usage, Victims, order
 from longturn.cache.hints import Hint
 from longturn.cache.lower import LowerTiers, PageHit, PageRef
-from longturn.cache.pages import chain_keys, first_key
+from longturn.cache.pages import chain_keys
 from longturn.cache.radix import Node, RadixTree, Tokens
-from longturn.cache.slots import GROWTH, Pool, Run, Runs, SlotPool
+from longturn.cache.slots import GROWTH, Pool, Runs, SlotPool
 from longturn.cache.transfers import Drop, Fetch, Load, Transfer
-from longturn.errors import CacheCorruption, ConfigError
+from longturn.errors import ConfigError
 from longturn.store.contract import PageStore
 
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
@@ -87,12 +88,9 @@ class LongturnCache:
         self.longest, self.page_size = options.device_tokens, options.page_size
         self.chunk_tokens: int | None = None
         self.overlap = False
-        self._pool = pool or SlotPool(options.device_tokens)
-        self._trees: dict[str, RadixTree[Node]] = {}
         self._recency = Recency(options.linear_flops, options.attention_flops)
         self._events = EventLog(clock)
         key = order(options.eviction)
-        self._victims: Victims[Node] = Victims(key, self._recency)
         self._lower = LowerTiers(
             options.host_pages,
             disk,
@@ -103,14 +101,23 @@ class LongturnCache:
             disk_after_host=options.write_policy == "write_back",
             clock=clock,
         )
-        self._tree_tokens = self._locked_tokens = 0
+        self._device = DeviceTier(
+            pool or SlotPool(options.device_tokens),
+            self._lower,
+            Victims(key, self._recency),
+            self._events,
+            clock,
+            page_size=options.page_size,
+            fingerprint=options.fingerprint,
+            write_back=options.write_policy == "write_back",
+        )
         self._allocations: dict[int, Allocation] = {}
-        self._next_id = self._version = 0
+        self._next_id = 0
 
     # -- finding -------------------------------------------------------------------------------------------------
 
     def lookup(self, tokens: Tokens, salt: str = "") -> Hit:
-        tree = self._trees.get(salt) or self._new_tree(salt)
+        tree = self._device.tree(salt)
         node, device = tree.match(tokens[: max(len(tokens) - 1, 0)])
         pages = self._lower.match(tokens, device, tree.key_before(node, device))
         if self.options.reuse_multiple > 1:
@@ -127,39 +134,39 @@ class LongturnCache:
             host=sum(page.gained for page in pages if page.tier == "host"),
             disk=sum(page.gained for page in pages if page.tier == "disk"),
             arriving=any(page.arriving for page in pages),
-            where=_Place(node, pages, self._version),
+            where=_Place(node, pages, self._device.version),
         )
 
     def prefetch(self, hit: Hit) -> Fetch | None:
         place: _Place = hit.where
         if not hit.disk:
             return None
-        tree = self._trees.get(hit.salt) or self._new_tree(hit.salt)
+        tree = self._device.tree(hit.salt)
         parents = [tree.key_before(place.node, hit.device), *(page.key for page in place.pages)]
         first = hit.device // self._page_size
         refs = [PageRef(page.key, parents[i], first + i) for i, page in enumerate(place.pages)]
         fetch = self._lower.fetch(refs, hit.tokens)
-        self._version += 1
+        self._device.version += 1
         return fetch
 
     # -- the life of an allocation -------------------------------------------------------------------------------
 
     def admit(self, hit: Hit, output: int) -> Allocation | None:
-        if hit.where.version != self._version:
+        if hit.where.version != self._device.version:
             hit = self.lookup(hit.tokens, hit.salt)
         place: _Place = hit.where
-        tree = self._tree_for(hit.salt)
+        tree = self._device.tree_to_grow(hit.salt, self._allocations.values())
         node = place.node if place.node.parent is not None else tree.root
         if hit.device < node.end:
-            node = self._split(tree, node, hit.device - node.depth)
+            node = self._device.split(tree, node, hit.device - node.depth)
         held = self._lower.lock([page.key for page in place.pages])
         path = node.path()
         for step in path:
-            self._lock(step)
+            self._device.lock(step)
         runs = Runs(run for step in path for run in step.runs)
-        room = self._room(len(hit.tokens) - len(runs) + min(output, GROWTH), runs.end, self._next_id + 1)
+        room = self._device.room(len(hit.tokens) - len(runs) + min(output, GROWTH), runs.end, self._next_id + 1)
         if room is None:
-            self._unlock(path)
+            self._device.unlock(path)
             self._lower.unlock(held)
             return None
         runs.extend(room)
@@ -219,8 +226,8 @@ class LongturnCache:
         if missing <= 0:
             return True
         spare = max(min(missing + GROWTH - 1, allocation.limit - len(allocation.runs)), missing)
-        room = self._room(spare, allocation.runs.end, allocation.id)
-        room = self._room(missing, allocation.runs.end, allocation.id) if room is None else room
+        room = self._device.room(spare, allocation.runs.end, allocation.id)
+        room = self._device.room(missing, allocation.runs.end, allocation.id) if room is None else room
         if room is None:
             return False
         allocation.runs.extend(room)
@@ -230,16 +237,16 @@ class LongturnCache:
         n, at = len(tokens), allocation.committed
         if n <= at:
             return
-        tree, size = self._trees[allocation.salt], self._page_size
+        tree, size = self._device.tree(allocation.salt), self._page_size
         node: Node = allocation.where
         keys = chain_keys(allocation.last_key, tokens[allocation.pages * size :], size) if self._lower.exist else []
         while (found := tree.step(node, tokens, at)) is not None:
             child, shared = found
             if shared < len(child.tokens):
-                child = self._split(tree, child, shared)
-            self._pool.free(allocation.runs.slice(at, at + shared))
+                child = self._device.split(tree, child, shared)
+            self._device.pool.free(allocation.runs.slice(at, at + shared))
             allocation.runs = allocation.runs.spliced(at, at + shared, child.runs)
-            self._lock(child)
+            self._device.lock(child)
             self._recency.touch(child.usage, by=allocation.id)
             node, at = child, at + shared
         if at < n:
@@ -253,10 +260,9 @@ class LongturnCache:
                 usage = self._recency.fresh(at, n - at, allocation.id)
                 node = tree.add(node, tokens[at:].copy(), runs, own_keys, usage)
                 node.locks = 1
-            self._tree_tokens += n - at
-            self._locked_tokens += n - at
+            self._device.grew(n - at)
         allocation.where, allocation.committed = node, n
-        self._version += 1
+        self._device.version += 1
         if keys:
             parents, first = [allocation.last_key, *keys], allocation.pages
             allocation.pages, allocation.last_key = first + len(keys), keys[-1]
@@ -266,88 +272,8 @@ class LongturnCache:
 
     def release(self, allocation: Allocation) -> None:
         del self._allocations[allocation.id]
-        self._pool.free(allocation.runs.slice(allocation.committed, len(allocation.runs)))
-        self._unlock(allocation.where.path())
-
-    # -- locks and room ------------------------------------------------------------------------------------------
-
-    def _lock(self, node: Node) -> None:
-        if node.locks == 0:
-            self._locked_tokens += len(node.tokens)
-            self._victims.withdraw(node)
-        node.locks += 1
-
-    def _unlock(self, path: list[Node]) -> None:
-        for node in path:
-            node.locks -= 1
-            if node.locks == 0:
-                self._locked_tokens -= len(node.tokens)
-                self._settle(node)
-
-    def _settle(self, node: Node) -> None:
-        if node.parent is not None and not node.locks and not node.children:
-            self._victims.offer(node)
-
-    def _split(self, tree: RadixTree[Node], node: Node, at: int) -> Node:
-        self._version += 1
-        return tree.split(node, at)
-
-    def _tree_for(self, salt: str) -> RadixTree[Node]:
-        """The tree of `salt`, made if need be. Those that are empty and not in use are dropped on the way."""
-        if salt not in self._trees:
-            used = {allocation.salt for allocation in self._allocations.values()}
-            self._trees = {name: tree for name, tree in self._trees.items() if tree.root.children or name in used}
-            self._trees[salt] = self._new_tree(salt)
-        return self._trees[salt]
-
-    def _new_tree(self, salt: str) -> RadixTree[Node]:
-        return RadixTree(self._page_size, first_key(self.options.fingerprint, salt))
-
-    def _room(self, n: int, after: int | None, by: int) -> Runs | None:
-        """Slots for `n` tokens, by eviction if need be."""
-        if n > self._pool.free_count + self._tree_tokens - self._locked_tokens:
-            return None
-        if n > self._pool.free_count:
-            self._evict(n - self._pool.free_count, by)
-        return self._pool.allocate(n, after)
-
-    def _evict(self, shortfall: int, by: int | None) -> int:
-        """Free at least `shortfall` slots, or all there are; returns how many."""
-        freed, now, size = 0, self._clock(), self._page_size
-        while freed < shortfall and (node := self._victims.pop(now)) is not None:
-            keep = max((node.end - (shortfall - freed)) // size * size - node.depth, 0)
-            n, n_keys = len(node.tokens) - keep, (node.depth + keep) // size - node.depth // size
-            lost = node.keys[n_keys:]
-            if lost and self.options.write_policy == "write_back":
-                self._save_back(node, lost, by)
-            kept_in = self._lower.kept_in(lost[0]) if lost else None
-            self._events.record("evicted", "device", n, by, node.depth + keep, kept_in, node.usage)
-            self._pool.free(node.runs.slice(keep, keep + n))
-            self._tree_tokens -= n
-            freed += n
-            parent = node.parent
-            assert parent is not None
-            if keep:
-                node.tokens, node.runs = node.tokens[:keep], node.runs.slice(0, keep)
-                del node.keys[n_keys:]
-                self._settle(node)
-            else:
-                del parent.children[int(node.tokens[0])]
-                self._settle(parent)
-        self._version += 1
-        return freed
-
-    def _save_back(self, node: Node, lost: list[bytes], by: int | None) -> None:
-        """Write-back: the last keys of `node` are about to leave the device."""
-        path = node.path()
-        tokens = np.concatenate([step.tokens for step in path])
-        runs = Runs(run for step in path for run in step.runs)
-        keys = [key for step in path for key in step.keys]
-        root = path[0].parent
-        assert root is not None
-        parents, first = [root.keys[0], *keys], len(keys) - len(lost)
-        refs = [PageRef(key, parents[first + i], first + i) for i, key in enumerate(lost)]
-        self._lower.save(refs, tokens, runs, by, node.usage.by)
+        self._device.pool.free(allocation.runs.slice(allocation.committed, len(allocation.runs)))
+        self._device.unlock(allocation.where.path())
 
     # -- transfers, signals, pictures, checks --------------------------------------------------------------------
 
@@ -369,7 +295,7 @@ class LongturnCache:
             )
         if lost and not isinstance(transfer, Drop):
             self._lower.lose(lost)
-        self._version += 1
+        self._device.version += 1
 
     def _truncate(self, allocation: Allocation, first_lost: int) -> None:
         """A load failed: what lies behind it must be computed after all.
@@ -384,13 +310,13 @@ class LongturnCache:
             excess -= back
 
     def hint(self, hint: Hint) -> int:
-        tree = self._trees.get(hint.salt)
+        tree = self._device.tree(hint.salt)
         stop = len(hint.tokens) if hint.stop is None else min(hint.stop, len(hint.tokens))
-        if tree is None or stop <= hint.start:
+        if stop <= hint.start:
             return 0
         node, matched = tree.match(hint.tokens[:stop])
         if matched < node.end:
-            node = self._split(tree, node, matched - node.depth)
+            node = self._device.split(tree, node, matched - node.depth)
         steps = [step for step in node.path() if step.end > hint.start]
         dead = _PROTECTION.get(hint.kind) == DEAD
         key = tree.key_before(node, matched)
@@ -398,7 +324,7 @@ class LongturnCache:
         reached = len(pages) * self._page_size
         if dead:
             if steps and steps[0].depth < hint.start:
-                self._split(tree, steps[0], hint.start - steps[0].depth)
+                self._device.split(tree, steps[0], hint.start - steps[0].depth)
             # Whatever follows a dead range can only be reached through it.
             if matched == stop:
                 steps += tree.nodes(below=node)
@@ -406,7 +332,7 @@ class LongturnCache:
             reached += len(step.tokens)
             pages += [page for key in step.keys if (page := self._lower.table.get(key)) is not None]
             self._mark(step.usage, hint)
-            self._settle(step)
+            self._device.settle(step)
         for page in pages:
             self._mark(page.usage, hint)
             self._lower.table.settle(page)
@@ -424,7 +350,7 @@ class LongturnCache:
 
     def clear(self, tier: str) -> int:
         if tier == "device":
-            freed = self._evict(self.options.device_tokens, None)
+            freed = self._device.evict(self.options.device_tokens, None)
         elif tier == "host":
             before = len(self._lower.table)
             self._lower.make_room(self._lower.table.capacity)
@@ -434,54 +360,27 @@ class LongturnCache:
         else:
             raise ConfigError(f"there is no tier called {tier!r} here: the cache's state lists its tiers")
         self._events.record("cleared", tier, freed)
-        self._version += 1
+        self._device.version += 1
         return freed
 
     def state(self) -> CacheState:
         size, table, disk = self._page_size, self._lower.table, self._lower.disk
-        used = self._pool.capacity - self._pool.free_count
-        tiers = [TierState("device", self._pool.capacity, used, self._tree_tokens - self._locked_tokens)]
+        device, capacity = self._device, self._device.pool.capacity
+        evictable = device.tokens - device.locked_tokens
+        tiers = [TierState("device", capacity, capacity - device.pool.free_count, evictable)]
         if table.capacity:
             tiers.append(TierState("host", table.capacity * size, len(table) * size, len(table.victims) * size))
         if disk is not None:
             stats = disk.stats()
             tiers.append(TierState("disk", stats.capacity_bytes // disk.page_bytes * size, stats.pages * size))
-        nodes = sorted(
-            (node for tree in self._trees.values() for node in tree.nodes()),
-            key=lambda node: (node.usage.hits, node.end),
-            reverse=True,
-        )
+        nodes = sorted(device.nodes(), key=lambda node: (node.usage.hits, node.end), reverse=True)
         return CacheState("longturn", tiers, [(node.end, node.usage.hits, node.locks) for node in nodes[:20]])
 
     def events(self) -> list[Event]:
         return self._events.take()
 
     def check_integrity(self) -> None:
-        held: list[Run] = []
-        locks: dict[int, int] = {}
-        for allocation in self._allocations.values():
-            if allocation.where.end != allocation.committed:
-                raise CacheCorruption("an allocation ends elsewhere than its node")
-            held += allocation.runs.slice(allocation.committed, len(allocation.runs))
-            for step in allocation.where.path():
-                locks[id(step)] = locks.get(id(step), 0) + 1
-        tokens = locked = 0
-        for tree in self._trees.values():
-            tree.check()
-            for node in tree.nodes():
-                held += node.runs
-                tokens += len(node.tokens)
-                locked += len(node.tokens) if node.locks else 0
-                if node.locks != locks.get(id(node), 0):
-                    raise CacheCorruption(f"{node.locks} locks on a node that {locks.get(id(node), 0)} requests hold")
-                if (node in self._victims) != (not node.locks and not node.children):
-                    raise CacheCorruption("a node is queued for eviction although held, or the reverse")
-                n_keys = node.end // self._page_size - node.depth // self._page_size
-                if self._lower.exist and len(node.keys) != n_keys:
-                    raise CacheCorruption(f"a node from {node.depth} to {node.end} has {len(node.keys)} page keys")
-        self._pool.check(held)
-        if (tokens, locked) != (self._tree_tokens, self._locked_tokens):
-            raise CacheCorruption(f"{tokens} tokens ({locked} locked) counted, {self._tree_tokens} booked")
+        self._device.check(self._allocations.values())
         self._lower.table.check()
 
 

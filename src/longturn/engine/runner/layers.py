@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
 from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
-from longturn.engine.runner.native import Native, Parts
+from longturn.engine.runner.native import WHOLE, Native, Parts
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -50,13 +50,13 @@ def signed(sin: Tensor) -> Tensor:
 class Attention:
     """One projection for queries, keys and values, rotary, attention over the pool, output projection."""
 
-    def __init__(self, plain: Any, int4: bool, native: Native | None) -> None:
+    def __init__(self, plain: Any, bits: int, native: Native | None) -> None:
         self.native = native
         self.dim = int(plain.head_dim)
         self.heads = plain.q_proj.out_features // self.dim
         self.kv_heads = plain.k_proj.out_features // self.dim
-        self.qkv = PackedLinear([plain.q_proj, plain.k_proj, plain.v_proj], int4=int4, native=native)
-        self.out = PackedLinear([plain.o_proj], "add", int4=int4, native=native)
+        self.qkv = PackedLinear([plain.q_proj, plain.k_proj, plain.v_proj], bits=bits, native=native)
+        self.out = PackedLinear([plain.o_proj], "add", bits=bits, native=native)
         self.q_norm, self.k_norm = (
             _norm(norm, native) if (norm := getattr(plain, name, None)) is not None else None
             for name in ("q_norm", "k_norm")
@@ -101,10 +101,10 @@ class Attention:
 class MLP:
     """down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, plain: Any, int4: bool, native: Native | None) -> None:
-        self.gate = PackedLinear([plain.gate_proj], "swish", int4=int4, native=native)
-        self.up = PackedLinear([plain.up_proj], "mul", int4=int4, native=native)
-        self.down = PackedLinear([plain.down_proj], "add", int4=int4, native=native)
+    def __init__(self, plain: Any, bits: int, native: Native | None) -> None:
+        self.gate = PackedLinear([plain.gate_proj], "swish", bits=bits, native=native)
+        self.up = PackedLinear([plain.up_proj], "mul", bits=bits, native=native)
+        self.down = PackedLinear([plain.down_proj], "add", bits=bits, native=native)
         # Cut once for all three, so that only the narrow result is put together again.
         self.sizes = common(self.gate.sizes, self.up.sizes, self.down.sizes)
 
@@ -128,11 +128,11 @@ class MLP:
 class Layer(nn.Module):
     """A whole decoder layer."""
 
-    def __init__(self, plain: Any, int4: bool, native: Native | None) -> None:
+    def __init__(self, plain: Any, bits: int, native: Native | None) -> None:
         super().__init__()
         self._before_attention = _norm(plain.input_layernorm, native)
         self._before_mlp = _norm(plain.post_attention_layernorm, native)
-        self._attention, self._mlp = Attention(plain.self_attn, int4, native), MLP(plain.mlp, int4, native)
+        self._attention, self._mlp = Attention(plain.self_attn, bits, native), MLP(plain.mlp, bits, native)
 
     @property
     def window(self) -> int | None:
@@ -178,17 +178,16 @@ class Layer(nn.Module):
         )
 
 
-def replace_layers(model: nn.Module, int4: bool = False, native: Native | None = None) -> None:
+def replace_layers(model: nn.Module, bits: int = WHOLE, native: Native | None = None) -> None:
     """Replace the layers of `model` by faster ones, and its other linears by packed ones (mutates it).
 
-    int4: within layers, weights of four bits where few rows are computed, and what they stand for elsewhere. The head
-    keeps its own: it would lose more (perplexity +6% instead of +0.1% on the demo model). native: attention, rotary and
-    norms by kernels of our own.
+    bits: of the weights within layers, 16 or less. Those of the head are 8 then, or 16 without native kernels: with 4
+    it would lose more (perplexity +6% instead of +0.1% on the demo model). native: kernels of our own.
     """
     for name, child in list(model.named_children()):
-        faster = _faster(child, int4, native)
+        faster = _faster(child, bits, native)
         if faster is None:
-            replace_layers(child, int4, native)
+            replace_layers(child, bits, native)
         else:
             setattr(model, name, faster)
 
@@ -200,13 +199,14 @@ def same_bits(model: Any) -> bool:
     return len(layers) == model.config.get_text_config().num_hidden_layers and all(layers) and all(linears)
 
 
-def _faster(plain: Any, int4: bool, native: Native | None) -> nn.Module | None:
+def _faster(plain: Any, bits: int, native: Native | None) -> nn.Module | None:
     kind = type(plain).__name__
     if kind in PLAIN_LAYER and plain.mlp.config.hidden_act == "silu":
-        return Layer(plain, int4, native)
+        return Layer(plain, bits, native)
     if kind in PLAIN_NORM:
         return _norm(plain, native)
-    return PackedLinear([plain], native=native) if isinstance(plain, nn.Linear) else None
+    head_bits = WHOLE if bits == WHOLE else 8
+    return PackedLinear([plain], bits=head_bits, native=native) if isinstance(plain, nn.Linear) else None
 
 
 def _norm(plain: Any, native: Native | None) -> Norm:

@@ -16,8 +16,9 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from longturn.engine.runner.int4 import GROUP, MOST_ROWS, OUTPUTS, Int4Linear, quantised
-from longturn.engine.runner.native import Native
+from longturn.engine.runner.int4 import MOST_ROWS, OUTPUTS, Int4Linear
+from longturn.engine.runner.levels import GROUP, levels_of
+from longturn.engine.runner.native import WHOLE, Native
 from longturn.engine.runner.rounding import PERIOD, TINY, paired, repeated, repeats
 
 # Numbers of rows up to this are compared with, and are all tried. A batch of them takes as long as four times as many
@@ -71,8 +72,8 @@ def common(*several: Sizes) -> Sizes:
 class PackedLinear(nn.Module):
     """Linears of the same input as one [out, in], in a packed layout; the plain weights are not kept.
 
-    operation: done with the result while it is written: "none", "swish", or "add" or "mul" with another tensor; int4:
-    few rows take weights of four bits; native: kernels of our own, oneDNN's without them. sizes: numbers
+    operation: done with the result while it is written: "none", "swish", or "add" or "mul" with another tensor; bits:
+    of the weights, 16, 8 (native ones only) or 4; native: kernels of our own, oneDNN's without them. sizes: numbers
     of rows that agree with each other, empty where too few do or all do; same_bits: whether it is so that no row feels
     others. Takes 0.7 of the time of a plain linear at 1 to 32 rows, 0.8 at 512 (measured, oneDNN's).
     """
@@ -82,7 +83,7 @@ class PackedLinear(nn.Module):
         linears: list[nn.Linear],
         operation: str = "none",
         *,
-        int4: bool = False,
+        bits: int = WHOLE,
         native: Native | None = None,
     ) -> None:
         super().__init__()
@@ -91,10 +92,11 @@ class PackedLinear(nn.Module):
         self.operation = operation
         weight = torch.cat([linear.weight.data for linear in linears])
         self.bias = torch.cat(biases) if biases else None
+        self.native = None if native is None else native.linear(weight, self.bias, operation, bits)
         self._of_few_rows: Int4Linear | None = None
-        if int4 and n_in % GROUP == 0 and n_out % OUTPUTS == 0:
-            self._of_few_rows, weight = quantised(weight, self.bias, operation)
-        self.native = None if native is None else native.linear(weight, self.bias, operation)
+        if self.native is None and bits == 4 and n_in % GROUP == 0 and n_out % OUTPUTS == 0:
+            few = levels_of(weight, bits)
+            self._of_few_rows, weight = Int4Linear(few, self.bias, operation), few.meant
         self.sizes: Sizes = frozenset()
         if self.native is None:
             kind = n_out, n_in, operation, bool(biases), torch.get_num_threads()
@@ -103,7 +105,10 @@ class PackedLinear(nn.Module):
             packed_for = max(packings, key=lambda rows: len(_agreeing_sizes(rows, *kind)))
             self.sizes = _agreeing_sizes(packed_for, *kind)
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, packed_for)
-        self.same_bits = self.native is not None or bool(self.sizes)
+        if self.native is None:
+            self.same_bits = bool(self.sizes) and self._of_few_rows is None
+        else:
+            self.same_bits = self.native.same_bits
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """x [1, n, in] to [1, n, out], which is also the shape of the `other` that is added or multiplied."""

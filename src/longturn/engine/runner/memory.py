@@ -37,3 +37,9 @@ class Weights:
             self._rest = huge_pages(max(numbers, _BLOCK // torch.bfloat16.itemsize), torch.bfloat16)
         piece, self._rest = self._rest[:n], self._rest[numbers:]
         return piece
+
+    def keep(self, weights: Tensor) -> Tensor:
+        """The same numbers, in order, in memory of this kind."""
+        n = weights.numel()
+        kept = self.take(-(-n * weights.itemsize // torch.bfloat16.itemsize)).view(weights.dtype)[:n]
+        return kept.copy_(weights.reshape(-1))

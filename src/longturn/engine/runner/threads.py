@@ -17,5 +17,6 @@ def let_threads_go() -> None:
     them go to sleep at once wherever they wait for each other, some hundred times in a step. So whoever loads a model
     in one thread and computes in another has to let the first one's go (measured: a step of 19 ms takes 13).
     """
-    with suppress(Unavailable, AttributeError):
+    # Other systems and other OpenMP libraries have no such trouble, or no such call.
+    with suppress(Unavailable, AttributeError, OSError):
         ctypes.CDLL(str(openmp_of_torch())).omp_pause_resource_all(_SOFT)

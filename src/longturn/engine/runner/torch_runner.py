@@ -16,7 +16,7 @@ from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
 from longturn.engine.runner.layers import Layer, replace_layers, same_bits
-from longturn.engine.runner.native import Native, Unavailable, find
+from longturn.engine.runner.native import WHOLE, Native, Unavailable, find
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
 from longturn.engine.runner.threads import let_threads_go
@@ -26,6 +26,7 @@ from longturn.errors import ConfigError, ModelError
 ATTENTION = "longturn"
 # Families whose attention was compared with their own implementation, token by token.
 TESTED_FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text")
+BITS = {"model": WHOLE, "int8": 8, "int4": 4}
 _WARM_UP_TOKENS = (1, 40, 600)
 _TOUCHED_SLOTS = 8192
 # What models of other kinds need and this attention does not give.
@@ -40,7 +41,7 @@ class TorchRunner:
 
     native: use kernels of our own where they can be had; `runner.native` is what is used, or why not.
 
-    weights: "model", or "int4" for decode with weights of four bits (on the CPU in bfloat16).
+    weights: "model", or those within layers rounded to eight or four bits ("int8", "int4"; on the CPU in bfloat16).
 
     same_bits: whether in default mode a token's KV and logits are the same to the bit, however its prompt was cut,
     cached or batched (but for many requests behind a shared prompt: see GATHERED_TOKENS). Depends on the CPU, and is
@@ -85,16 +86,21 @@ class TorchRunner:
             if native:
                 self.native = find(dim)
             kernels = self.native if isinstance(self.native, Native) else None
-            replace_layers(model, weights == "int4", kernels)
+            replace_layers(model, BITS[weights], kernels)
             if kernels:
-                self._whole = find_whole(model, kernels, weights == "int4")
+                self._whole = find_whole(model, kernels)
             filling = AS_THEY_COME if kernels else find_filling(kv_heads, dim, torch.get_num_threads())
-            self.same_bits = weights == "model" and filling is not None and same_bits(model)
+            self.same_bits = filling is not None and same_bits(model)
             self._filling = filling or AS_THEY_COME
-        if weights == "int4" and not any(isinstance(child, Layer) for child in model.modules()):
+        if weights != "model" and not any(isinstance(child, Layer) for child in model.modules()):
             raise ConfigError(
-                "weights of four bits need a CPU with bfloat16, and a model of the families Llama, Mistral or Qwen: "
+                "weights of few bits need a CPU with bfloat16, and a model of the families Llama, Mistral or Qwen: "
                 "leave them as they are"
+            )
+        if weights == "int8" and not isinstance(self.native, Native):
+            raise ConfigError(
+                f"weights of eight bits need the native kernels, which are not there ({self.native}): "
+                "use int4, or leave them as they are"
             )
 
     def allocate(self, slots: int, page_size: int) -> None:
@@ -122,7 +128,7 @@ class TorchRunner:
         positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
         ids, at = torch.from_numpy(tokens).to(self.device), torch.from_numpy(positions).to(self.device)
         plan = StepPlan(self.pool.kv, spans, in_place=not self._deterministic, filling=self._filling)
-        if self._whole is not None and self._whole.takes(plan, len(tokens)):
+        if self._whole is not None and self._whole.takes(plan):
             return self._whole(ids, at, plan)
         ends = np.cumsum([len(span.tokens) for span in spans]) - 1
         outputs = self._model(

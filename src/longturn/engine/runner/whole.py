@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from longturn.engine.runner.int4 import MOST_ROWS
 from longturn.engine.runner.layers import Layer, Norm, signed
 from longturn.engine.runner.linear import PackedLinear
 from longturn.engine.runner.native import Native, NativeLayers, NativeLinear
@@ -19,18 +18,15 @@ PLAIN_MODEL = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qw
 class WholeModel:
     """A `transformers` model whose layers were replaced, computed without its own forward."""
 
-    def __init__(
-        self, model: Any, layers: NativeLayers, head: NativeLinear, windows: set[int | None], fewest_rows: int
-    ) -> None:
+    def __init__(self, model: Any, layers: NativeLayers, head: NativeLinear, windows: set[int | None]) -> None:
         self._embed, self._rotary = model.model.embed_tokens, model.model.rotary_emb
         self._layers = layers
         self._norm, self._head = model.model.norm, head.wide()
         self._windows = windows
-        self._fewest_rows = fewest_rows
 
-    def takes(self, plan: StepPlan, rows: int) -> bool:
+    def takes(self, plan: StepPlan) -> bool:
         """Whether this can compute the step."""
-        return rows >= self._fewest_rows and all(plan.within(window) for window in self._windows)
+        return all(plan.within(window) for window in self._windows)
 
     def __call__(self, tokens: Tensor, positions: Tensor, plan: StepPlan) -> Tensor:
         """Logits, float32 [spans that want them, vocabulary], for tokens and positions, int64 [T].
@@ -43,7 +39,7 @@ class WholeModel:
         return self._head(self._norm(rows), None)
 
 
-def find_whole(model: Any, native: Native, int4: bool) -> WholeModel | None:
+def find_whole(model: Any, native: Native) -> WholeModel | None:
     """None where some part of the model has to be computed otherwise."""
     if type(model).__name__ not in PLAIN_MODEL or not isinstance(model.lm_head, PackedLinear):
         return None
@@ -55,4 +51,4 @@ def find_whole(model: Any, native: Native, int4: bool) -> WholeModel | None:
     if head is None or len(parts) < len(layers):
         return None
     windows = {layer.window for layer in layers}
-    return WholeModel(model, NativeLayers(native, parts), head, windows, MOST_ROWS + 1 if int4 else 1)
+    return WholeModel(model, NativeLayers(native, parts), head, windows)

@@ -4,8 +4,18 @@
 `calls.py` and `layer.py` hand them tensors.
 """
 
-from longturn.engine.runner.native.calls import Layout, Native, NativeLinear, find
+from longturn.engine.runner.native.calls import WHOLE, Layout, Native, NativeLinear, find
 from longturn.engine.runner.native.layer import NativeLayers, Parts
 from longturn.engine.runner.native.library import Unavailable, openmp_of_torch
 
-__all__ = ["Layout", "Native", "NativeLayers", "NativeLinear", "Parts", "Unavailable", "find", "openmp_of_torch"]
+__all__ = [
+    "WHOLE",
+    "Layout",
+    "Native",
+    "NativeLayers",
+    "NativeLinear",
+    "Parts",
+    "Unavailable",
+    "find",
+    "openmp_of_torch",
+]

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from longturn.cache import Run
 from longturn.engine.runner.contract import Span
+from longturn.engine.runner.levels import Levels, levels_of
 from longturn.engine.runner.memory import Weights
 from longturn.engine.runner.native.library import Unavailable, compiled
 
 MOST_DIM = 256
 # Inputs of a linear come in multiples of this; outputs are filled up to a multiple.
 DEPTH = 32
+# Bits of a weight that is not rounded.
+WHOLE = 16
 # As `enum operation` in linear.c numbers them.
 OPERATIONS = ("none", "swish", "add", "mul", "wide")
 
@@ -39,8 +42,8 @@ class Linear(ctypes.Structure):
     """`struct linear` in linear.c."""
 
     _fields_ = (
-        ("packed", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("packed", "levels", "scales", "bias")),
+        ("bits", ctypes.c_int64),
         ("n_in", ctypes.c_int64),
         ("n_out", ctypes.c_int64),
         ("operation", ctypes.c_int64),
@@ -48,20 +51,29 @@ class Linear(ctypes.Structure):
 
 
 class NativeLinear:
-    """A linear whose rows do not feel each other: x [..., in] to operation(x @ weight.T + bias, other) [..., out]."""
+    """A linear whose rows do not feel each other: x [..., in] to operation(x @ weight.T + bias, other) [..., out].
 
-    def __init__(self, native: Native, weight: Tensor, bias: Tensor | None, operation: str) -> None:
+    bits: of the weights, 16 (bfloat16), 8 or 4. Weights of few bits are kept in bfloat16 beside where many rows are
+    faster so, and then a row's bits depend on whether it was one of many.
+    """
+
+    def __init__(self, native: Native, weight: Tensor, bias: Tensor | None, operation: str, bits: int) -> None:
+        self._native = native
+        levels: Tensor | None = None
+        scales: Tensor | None = None
+        if bits < WHOLE:
+            few = levels_of(weight, bits)
+            levels, scales = native.weights.keep(_panels(few)), native.weights.keep(_scales(few))
+            weight = few.meant
+        packed = native.pack(weight) if bits == WHOLE or native.tiles else None
+        # Kept, so that the memory stays.
+        self._parts = packed, levels, scales, None if bias is None else bias.float()
         n_out, n_in = weight.shape
-        self._packed = native.weights.take(-(-n_out // DEPTH) * DEPTH * n_in)
-        self._bias = None if bias is None else bias.float()
-        pack, self._compute = native.library.longturn_pack, native.library.longturn_linear
-        pack.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int)
-        self._compute.argtypes = (ctypes.c_void_p,) * 4 + (ctypes.c_int64, ctypes.c_int)
-        pack.restype = self._compute.restype = None
-        pack(weight.contiguous().data_ptr(), self._packed.data_ptr(), n_out, n_in, native.threads)
-        bias_at = None if self._bias is None else self._bias.data_ptr()
-        self.described = Linear(self._packed.data_ptr(), bias_at, n_in, n_out, OPERATIONS.index(operation))
-        self._n_out, self._threads, self._dtype = n_out, native.threads, torch.bfloat16
+        addresses = (None if part is None else part.data_ptr() for part in self._parts)
+        self.described = Linear(*addresses, bits, n_in, n_out, OPERATIONS.index(operation))
+        self.same_bits = packed is None or levels is None
+        self._room = int(native.library.longturn_linear_room(ctypes.byref(self.described)))
+        self._n_out, self._dtype = n_out, torch.bfloat16
 
     def wide(self) -> NativeLinear:
         """The same linear with results in float32, as they were summed."""
@@ -73,17 +85,40 @@ class NativeLinear:
 
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
         x = x.contiguous()
+        rows = x.numel() // x.shape[-1]
         out = x.new_empty((*x.shape[:-1], self._n_out), dtype=self._dtype)
         beside = None if other is None else other.contiguous()
-        self._compute(
+        self._native.library.longturn_linear(
             ctypes.addressof(self.described),
             x.data_ptr(),
             None if beside is None else beside.data_ptr(),
             out.data_ptr(),
-            x.numel() // x.shape[-1],
-            self._threads,
+            rows,
+            self._native.work(rows * self._room).data_ptr(),
+            self._native.threads,
         )
         return out
+
+
+def _panels(weight: Levels) -> Tensor:
+    """As levels.c reads them: uint8 [out / 32][in / 4][32][4], of four bits two such quads in one."""
+    levels = _filled(weight.levels)
+    panels, n_in = levels.shape[0] // DEPTH, levels.shape[1]
+    if weight.bits == 8:
+        return levels.view(panels, DEPTH, n_in // 4, 4).transpose(1, 2)
+    first, second = levels.view(panels, DEPTH, n_in // 8, 2, 4).unbind(3)
+    return (first | second << 4).transpose(1, 2)
+
+
+def _scales(weight: Levels) -> Tensor:
+    """As levels.c reads them: bfloat16 [out / 32][in / 32][2][32], scales before middles."""
+    both = torch.stack((_filled(weight.scales), _filled(weight.middles)), 1)
+    return both.view(-1, DEPTH, 2, both.shape[-1]).permute(0, 3, 2, 1).bfloat16()
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """With zeros up to a multiple of DEPTH rows."""
+    return torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % DEPTH))
 
 
 class Layout:
@@ -131,9 +166,15 @@ class Native:
         room = int(found.longturn_room(number(dim)))
         # The kernels want it aligned to 64 bytes, as torch's memory is.
         self.rooms = torch.empty(room * self.threads, dtype=torch.uint8)
-        self._work = torch.empty(0, dtype=torch.bfloat16)
+        self._work = torch.empty(0, dtype=torch.uint8)
         self.weights = Weights()
         self.library = found
+        self.tiles = bool(found.longturn_tiles())
+        self._pack = found.longturn_pack
+        self._pack.argtypes = (pointer, pointer, number, number, ctypes.c_int)
+        found.longturn_linear.argtypes = (pointer,) * 4 + (number, pointer, ctypes.c_int)
+        found.longturn_linear_room.restype = number
+        self._pack.restype = found.longturn_linear.restype = None
         self._attend, self._rotate, self._norm = found.longturn_attend, found.longturn_rotate, found.longturn_norm
         self._attend.argtypes = (pointer,) * 5 + (number, pointer, pointer, pointer, ctypes.c_int)
         self._rotate.argtypes = (pointer,) * 7 + (number, pointer, ctypes.c_int)
@@ -141,16 +182,23 @@ class Native:
         self._attend.restype = self._rotate.restype = self._norm.restype = None
 
     def work(self, n: int) -> Tensor:
-        """Memory for n bfloat16 numbers, kept from call to call."""
+        """Memory for n bytes, kept from call to call."""
         if len(self._work) < n:
-            self._work = torch.empty(n, dtype=torch.bfloat16)
+            self._work = torch.empty(n, dtype=torch.uint8)
         return self._work
 
-    def linear(self, weight: Tensor, bias: Tensor | None, operation: str) -> NativeLinear | None:
+    def pack(self, weight: Tensor) -> Tensor:
+        """A weight [out, in] in bfloat16, as linear.c reads it."""
+        n_out, n_in = weight.shape
+        packed = self.weights.take(-(-n_out // DEPTH) * DEPTH * n_in)
+        self._pack(weight.contiguous().data_ptr(), packed.data_ptr(), n_out, n_in, self.threads)
+        return packed
+
+    def linear(self, weight: Tensor, bias: Tensor | None, operation: str, bits: int = WHOLE) -> NativeLinear | None:
         """The linear [out, in] as these kernels compute it; None where they cannot."""
         if weight.shape[1] % DEPTH:
             return None
-        return NativeLinear(self, weight, bias, operation)
+        return NativeLinear(self, weight, bias, operation, bits)
 
     def attend(self, layout: Layout, query: Tensor, pool: Tensor, scale: float) -> Tensor:
         """Causal attention of all spans, query [T, heads, d] to the same; pool: a layer's [2, slots, kv_heads, d]."""

@@ -25,9 +25,17 @@ struct step {
     int threads;
 };
 
-/* Numbers per row that a layer works in. */
-EXPORT int64_t longturn_width(const struct layer *layer) {
+static long most(long a, long b) { return a > b ? a : b; }
+
+/* Numbers per row that a layer works in; the last of them are a room for linears, whose bytes they are. */
+static long width_of(const struct layer *layer) {
     return 2 * layer->qkv.n_in + layer->qkv.n_out + 2 * layer->out.n_in + 2 * layer->down.n_in;
+}
+
+EXPORT int64_t longturn_width(const struct layer *layer) {
+    long widest = most(layer->qkv.n_in, most(layer->out.n_in, layer->down.n_in));
+    const struct linear linear = {.levels = layer->qkv.levels, .n_in = widest};
+    return width_of(layer) + round_up(longturn_linear_room(&linear), sizeof(bf16)) / sizeof(bf16);
 }
 
 /* Rows `asked` of x [.., width], to its beginning; they come in order. */
@@ -42,9 +50,10 @@ static void compute(const struct layer *layer, const struct step *step, bf16 *x,
     bf16 *normed = step->work, *middle = normed + n * hidden, *qkv = middle + n * hidden;
     bf16 *query = qkv + n * layer->qkv.n_out, *attended = query + n * layer->out.n_in;
     bf16 *gate = attended + n * layer->out.n_in, *both = gate + n * layer->down.n_in;
+    char *room = (char *)(step->work + n * width_of(layer));
     const struct spans *spans = last ? &step->last : &step->spans;
     norm_rows(x, layer->before_attention, normed, n, hidden, layer->eps);
-    linear_rows(&layer->qkv, normed, NULL, qkv, n);
+    linear_rows(&layer->qkv, normed, NULL, qkv, n, room);
     rotate_rows(qkv, layer->query_norm, layer->key_norm, layer->eps, step->cos, step->sin, query, keys, values,
                 step->slots, n, &step->shape);
     if (spans->rows < n) {
@@ -57,11 +66,11 @@ static void compute(const struct layer *layer, const struct step *step, bf16 *x,
     }
     if (n == 0) return;
     attend_spans(query, keys, values, attended, spans->all, spans->n, step->runs, &step->shape, step->rooms);
-    linear_rows(&layer->out, attended, x, middle, n);
+    linear_rows(&layer->out, attended, x, middle, n, room);
     norm_rows(middle, layer->before_mlp, normed, n, hidden, layer->eps);
-    linear_rows(&layer->gate, normed, NULL, gate, n);
-    linear_rows(&layer->up, normed, gate, both, n);
-    linear_rows(&layer->down, both, middle, x, n);
+    linear_rows(&layer->gate, normed, NULL, gate, n, room);
+    linear_rows(&layer->up, normed, gate, both, n, room);
+    linear_rows(&layer->down, both, middle, x, n, room);
 }
 
 /* x [rows, hidden] through all layers, in place, whose pools lie one after the other: keys [slots, kv_heads, dim], and

@@ -91,7 +91,7 @@ class NativeLayers:
             cos.data_ptr(),
             sin.data_ptr(),
             native.rooms.data_ptr(),
-            native.work(n * self._width).data_ptr(),
+            native.work(n * self._width * x.element_size()).data_ptr(),
             Shape(parts.heads, parts.kv_heads, parts.dim, parts.heads * parts.dim, row, parts.scale),
             native.threads,
         )

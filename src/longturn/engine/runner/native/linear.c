@@ -1,20 +1,23 @@
 /* Linears whose rows do not feel each other. */
-#include "tiles.h"
+#include "linear.h"
 
 /* 1 if this CPU and system can run what was compiled here. */
 EXPORT int longturn_ready(void) { return tiles_allowed(); }
 
+/* 1 if many rows are faster in bfloat16, on tiles, than with weights of few bits. */
+EXPORT int longturn_tiles(void) {
+#ifdef __AMX_BF16__
+    return 1;
+#else
+    return 0;
+#endif
+}
+
 enum {
-    COLUMNS = 2 * LANES, /* outputs computed together: a panel */
-    BLOCK = 256,         /* rows that a thread takes at a time */
-    MOST_ROWS = 12,      /* whose sums fit in the registers of a CPU without tiles */
-    FEW = 2 * LANES,     /* rows up to which a step waits for memory */
+    BLOCK = 256,    /* rows that a thread takes at a time */
+    MOST_ROWS = 12, /* whose sums fit in the registers of a CPU without tiles */
     SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead where rows are too few to hide the wait */
 };
-enum operation { NONE, SWISH, ADD, MULTIPLY, WIDE };
-
-/* Numbers of 16 bits that one result takes: WIDE leaves it as a float. */
-static inline long size_of_one(const struct linear *linear) { return linear->operation == WIDE ? 2 : 1; }
 
 /* weight [n_out, n_in] to panels [n_out / 32][n_in / 2 pairs][32][2], zeros beyond the last output, so that a panel is
  * read from its beginning to its end: nothing else comes from memory as fast. n_in is a multiple of 32. */
@@ -33,52 +36,6 @@ EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64
         }
 }
 
-static inline __m512 applied(enum operation operation, __m512 y, __m512 other) {
-    if (operation == ADD) return _mm512_add_ps(y, other);
-    if (operation == MULTIPLY) return _mm512_mul_ps(y, other);
-    if (operation == NONE || operation == WIDE) return y;
-    __m512 power = _mm512_min_ps(_mm512_mul_ps(y, _mm512_set1_ps(-1.4426950408889634f)), _mm512_set1_ps(126.0f));
-    return _mm512_div_ps(y, _mm512_add_ps(_mm512_set1_ps(1.0f), power_of_two(power)));
-}
-
-/* Sums of rows of one panel, [2][..][16], that are still to be finished and written. */
-struct pending {
-    float sums[2][2 * LANES * LANES] __attribute__((aligned(64)));
-    const bf16 *other;
-    bf16 *out;
-    long column, next, rows;
-};
-
-/* Finish and write at most n more rows. */
-static inline __attribute__((always_inline)) void finish(const struct linear *linear, struct pending *pending, long n) {
-    if (pending->next == pending->rows) return;
-    enum operation operation = (enum operation)linear->operation;
-    long column = pending->column, left = linear->n_out - column, stop = least(pending->rows, pending->next + n);
-    __mmask16 low = first_lanes(left), high = left > LANES ? first_lanes(left - LANES) : 0;
-    __m512 bias_low = _mm512_setzero_ps(), bias_high = bias_low, beside_low = bias_low, beside_high = bias_low;
-    if (linear->bias) {
-        bias_low = _mm512_maskz_loadu_ps(low, linear->bias + column);
-        bias_high = _mm512_maskz_loadu_ps(high, linear->bias + column + LANES);
-    }
-    for (; pending->next < stop; pending->next++) {
-        long i = pending->next, at = i * linear->n_out + column;
-        if (pending->other) {
-            __m512i both = _mm512_maskz_loadu_epi16((__mmask32)high << 16 | low, pending->other + at);
-            beside_low = widened(_mm512_castsi512_si256(both));
-            beside_high = widened(_mm512_extracti64x4_epi64(both, 1));
-        }
-        __m512 y = applied(operation, _mm512_add_ps(_mm512_load_ps(pending->sums[0] + i * LANES), bias_low), beside_low);
-        __m512 z = applied(operation, _mm512_add_ps(_mm512_load_ps(pending->sums[1] + i * LANES), bias_high), beside_high);
-        if (operation == WIDE) {
-            float *to = (float *)pending->out + at;
-            _mm512_mask_storeu_ps(to, low, y);
-            _mm512_mask_storeu_ps(to + LANES, high, z);
-            continue;
-        }
-        _mm512_mask_storeu_epi16(pending->out + at, (__mmask32)high << 16 | low, (__m512i)_mm512_cvtne2ps_pbh(z, y));
-    }
-}
-
 /* Rows of x times one panel: sums are added up in the order of inputs, whatever the number of rows. */
 #ifdef __AMX_BF16__
 /* While the tiles are busy with some rows, those before are finished. */
@@ -94,11 +51,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         long n = least(2 * LANES, rows - row);
         if (n < 2 * LANES) n = least(LANES, n);
         const bf16 *above = x + row * n_in, *below = above + LANES * n_in, *b = packed;
-        now->other = other ? other + row * n_out : NULL;
-        now->out = out + row * n_out * size_of_one(linear);
-        now->column = panel * COLUMNS;
-        now->next = 0;
-        now->rows = n;
+        begin(now, linear, other, out, row, n, panel);
         for (long i = 0; i < n; i++) __builtin_prefetch(now->out + (i * n_out + now->column) * size_of_one(linear), 1);
         if (n < LANES) tiles_on(n);
         _tile_zero(0);
@@ -154,15 +107,11 @@ static inline __attribute__((always_inline)) void accumulate(long n, const bf16 
 }
 
 static void multiply(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, long panel) {
-    long n_in = linear->n_in, n_out = linear->n_out;
+    long n_in = linear->n_in;
     const bf16 *packed = linear->packed + panel * COLUMNS * n_in;
     struct pending now;
     for (long row = 0; row < rows; row += now.rows) {
-        now.other = other ? other + row * n_out : NULL;
-        now.out = out + row * n_out * size_of_one(linear);
-        now.column = panel * COLUMNS;
-        now.next = 0;
-        now.rows = least(MOST_ROWS, rows - row);
+        begin(&now, linear, other, out, row, least(MOST_ROWS, rows - row), panel);
         switch (now.rows) {
 #define ROWS_OF(n) case n: accumulate(n, x + row * n_in, packed, n_in, &now); break;
             ROWS_OF(1) ROWS_OF(2) ROWS_OF(3) ROWS_OF(4) ROWS_OF(5) ROWS_OF(6)
@@ -174,27 +123,46 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
 }
 #endif
 
-/* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]. */
-void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows) {
+/* Rows first .. first + rows times one panel, of whichever weights there are. */
+static void some_rows(const struct linear *linear, const bf16 *x, const struct rounded *rounded, const bf16 *other,
+                      bf16 *out, long first, long rows, long panel) {
+    long at = first * linear->n_out;
+    if (rounded)
+        multiply_levels(linear, rounded, other, out, first, rows, panel);
+    else
+        multiply(linear, x + first * linear->n_in, other ? other + at : NULL, out + at * size_of_one(linear), rows, panel);
+}
+
+/* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]; room:
+ * for the inputs in few bits, where the weight has few. */
+void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, char *room) {
     long panels = round_up(linear->n_out, COLUMNS) / COLUMNS, blocks = round_up(rows, BLOCK) / BLOCK;
+    struct rounded all;
+    const struct rounded *rounded = NULL;
+    if (linear->levels && (rows <= FEW || !linear->packed)) {
+        all = round_rows(x, rows, linear->n_in, room);
+        rounded = &all;
+    }
     tiles_on(LANES);
     if (rows <= FEW) {
         /* Reading the weight takes the time: each thread reads a part in one piece. */
 #pragma omp for schedule(static)
-        for (long panel = 0; panel < panels; panel++) multiply(linear, x, other, out, rows, panel);
+        for (long panel = 0; panel < panels; panel++) some_rows(linear, x, rounded, other, out, 0, rows, panel);
     } else {
 #pragma omp for schedule(dynamic, 3)
         for (long task = 0; task < blocks * panels; task++) {
             long row = task / panels * BLOCK;
-            multiply(linear, x + row * linear->n_in, other ? other + row * linear->n_out : NULL,
-                     out + row * linear->n_out * size_of_one(linear), least(BLOCK, rows - row), task % panels);
+            some_rows(linear, x, rounded, other, out, row, least(BLOCK, rows - row), task % panels);
         }
     }
     tiles_off();
 }
 
+/* Bytes of room per row. */
+EXPORT int64_t longturn_linear_room(const struct linear *linear) { return linear->levels ? level_room(linear->n_in) : 0; }
+
 EXPORT void longturn_linear(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, int64_t rows,
-                            int threads) {
+                            char *room, int threads) {
 #pragma omp parallel num_threads(threads)
-    linear_rows(linear, x, other, out, rows);
+    linear_rows(linear, x, other, out, rows, room);
 }

@@ -18,8 +18,15 @@ enum {
     DEPTH = 32, /* bfloat16 numbers that a tile product sums over */
 };
 
-/* A weight in panels, and what is done with the results: see linear.c. */
-struct linear { const bf16 *packed; const float *bias; int64_t n_in, n_out, operation; };
+/* A weight in panels, and what is done with the results: see linear.c. Where it has levels of 8 or 4 bits, see levels.c,
+ * these are read instead if there is nothing else, or rows are few. */
+struct linear {
+    const bf16 *packed;
+    const uint8_t *levels;
+    const bf16 *scales;
+    const float *bias;
+    int64_t bits, n_in, n_out, operation;
+};
 
 /* One span of a step: `n` tokens from row `row` on, at positions from `start` on; its KV lies in `runs`, pairs of first
  * slot and slot after the last, in the order of positions; `runs` is the number of its first. Set here: the number of
@@ -98,7 +105,8 @@ void norm_rows(const bf16 *x, const float *weight, bf16 *out, long n, long width
 void rotate_rows(const bf16 *x, const float *query_norm, const float *key_norm, float eps, const bf16 *cos,
                  const bf16 *sin, bf16 *query, bf16 *keys, bf16 *values, const int64_t *slots, long n,
                  const struct shape *shape);
-void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows);
+void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, char *room);
+int64_t longturn_linear_room(const struct linear *linear);
 void attend_spans(const bf16 *query, const bf16 *keys, const bf16 *values, bf16 *out, const struct span *spans,
                   long n_spans, const int64_t *runs, const struct shape *shape, char *rooms);
 /* Before the last of them: cuts the spans into tasks. */
