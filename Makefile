@@ -19,7 +19,7 @@ install: .venv/installed
 demo: install
 	$(BIN)/longturn demo
 
-# Tests go to whichever core is free, one by one: whole files would leave one core with the longest to the end.
+# Files stay whole: some tests look back on those before them.
 test: install
 	$(BIN)/pytest tests -n 2 --dist loadfile
 
