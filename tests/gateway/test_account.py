@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longturn.gateway.conversations import Conversations
@@ -291,6 +291,7 @@ BODIES = st.dictionaries(
 
 @pytest.mark.parametrize("dialect", ["openai", "openai-chat", "anthropic", "gemini"])
 @given(bodies=st.lists(BODIES | VALUES, min_size=1, max_size=4), usage=VALUES)
+@example(bodies=[{"prompt_cache_key": [None]}, {}, {"cachedContent": {"a": 1}}, {"cachedContent": 2}], usage=None)
 @settings(max_examples=150)
 def test_nothing_is_too_strange_to_have_a_line(dialect: str, bodies: list[Any], usage: Any) -> None:
     desk = Desk(dialect, None, content=True)

@@ -136,6 +136,11 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def as_name(value: Any) -> str | None:
+    """A name that a client gave: as text, whatever it is."""
+    return None if value is None else str(value)
+
+
 def as_dict(value: Any) -> dict[str, Any]:
     """An object, or an empty one where the request has something else."""
     return value if isinstance(value, dict) else {}

@@ -11,6 +11,7 @@ from longturn.dialects.segments.form import (
     Segment,
     as_dict,
     as_list,
+    as_name,
     rendered_order,
     settings,
 )
@@ -73,7 +74,7 @@ def parse(body: Mapping[str, Any]) -> Prompt:
             DEFAULTS,
         ),
         order=rendered_order(given, ("tools", "systemInstruction", "contents")),
-        handle=given.get("cachedContent"),
+        handle=as_name(given.get("cachedContent")),
     )
 
 

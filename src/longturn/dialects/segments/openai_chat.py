@@ -13,6 +13,7 @@ from longturn.dialects.segments.form import (
     Segment,
     as_dict,
     as_list,
+    as_name,
     rendered_order,
     settings,
 )
@@ -58,7 +59,7 @@ def parse(body: Mapping[str, Any]) -> Prompt:
             openai.DEFAULTS,
         ),
         order=rendered_order(body, ("tools", "messages")),
-        cache_key=body.get("prompt_cache_key"),
+        cache_key=as_name(body.get("prompt_cache_key")),
         ttl=openai.life(body),
     )
 
