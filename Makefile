@@ -33,11 +33,13 @@ check: lint test
 stress: install
 	$(BIN)/pytest stress -n 2 --dist worksteal
 
-# What each tier is worth, the runner against plain transformers, and the engine's own work. Minutes; wants a quiet machine.
+# What each tier is worth, the runner against plain transformers, weights of few bits, and the engine's own work.
+# Minutes; wants a quiet machine.
 bench: install
 	mkdir -p bench/results
 	$(BIN)/python bench/micro.py --json bench/results/micro.json
 	$(BIN)/python bench/against_transformers.py --json bench/results/transformers.json
+	$(BIN)/python bench/few_bits.py --json bench/results/few_bits.json
 	$(BIN)/python bench/tiers.py --json bench/results/tiers.json
 
 docs: install

@@ -23,7 +23,7 @@ def read(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Write docs/figures.json."""
-    micro, plain, tiers = read("micro"), read("transformers"), read("tiers")
+    micro, plain, tiers, bits = read("micro"), read("transformers"), read("tiers"), read("few_bits")
     turn, rounds = tiers["second_turn_over_6000"], tiers["round_robin_16_on_4"]
     names = {"cold": "nothing (cold)", "device": "device", "host": "host memory", "disk": "disk, after kill -9"}
     figures = {
@@ -55,6 +55,18 @@ def main() -> None:
                 "rows": [
                     [name, row["longturn"], row["transformers"], row["ratio"]]
                     for name, row in plain["tokens_per_s"].items()
+                ],
+            },
+            {
+                "title": "Weights of few bits: perplexity on a fixed text, and ms of a decode step",
+                "columns": ["`--weights`", "perplexity", *bits["decode"]],
+                "rows": [
+                    [
+                        name,
+                        f"{value:.3f} ({value / bits['perplexity']['model'] - 1:+.2%})",
+                        *(f"{row[name]:.1f}" for row in bits["decode"].values()),
+                    ]
+                    for name, value in bits["perplexity"].items()
                 ],
             },
             {
