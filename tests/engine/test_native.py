@@ -165,6 +165,17 @@ def test_several_processes_compile_at_once(tmp_path: Path) -> None:
     assert [path.suffix for path in (tmp_path / "native").iterdir()] == [".so"]
 
 
+def by_hand(operation: str, y: Tensor, other: Tensor) -> Tensor:
+    """What an operation makes of the results of a linear."""
+    return {
+        "none": y,
+        "swish": torch.nn.functional.silu(y),
+        "add": y + other,
+        "mul": y * other,
+        "wide": y,
+    }[operation]
+
+
 @pytest.mark.usefixtures("options")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(("n_out", "n_in"), [(96, 64), (50, 32), (576, 1536)])
@@ -179,14 +190,7 @@ def test_linear(operation: str, n_out: int, n_in: int) -> None:
     beside = other if operation in ("add", "mul") else None
     whole = linear(x, beside)
     plain = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
-    by_hand = {
-        "none": plain,
-        "swish": torch.nn.functional.silu(plain),
-        "add": plain + other.float(),
-        "mul": plain * other.float(),
-        "wide": plain,
-    }[operation]
-    torch.testing.assert_close(whole.float(), by_hand, atol=0.03, rtol=0.02)
+    torch.testing.assert_close(whole.float(), by_hand(operation, plain, other.float()), atol=0.03, rtol=0.02)
     for start, stop in ((0, 1), (3, 8), (5, 21), (40, 73), (44, 299)):
         part = linear(x[:, start:stop], None if beside is None else beside[:, start:stop])
         assert torch.equal(part, whole[:, start:stop])
@@ -228,15 +232,8 @@ def test_linear_of_few_bits(bits: int, operation: str, n_out: int, n_in: int) ->
     x, other = torch.randn(1, 300, n_in).bfloat16(), torch.randn(1, 300, n_out).bfloat16()
     beside = other if operation in ("add", "mul") else None
     plain = torch.nn.functional.linear(x.float(), levels_of(weight, bits).meant.float(), bias.float())
-    by_hand = {
-        "none": plain,
-        "swish": torch.nn.functional.silu(plain),
-        "add": plain + other.float(),
-        "mul": plain * other.float(),
-        "wide": plain,
-    }[operation]
     whole = linear(x, beside)
-    torch.testing.assert_close(whole.float(), by_hand, atol=0.08, rtol=0.03)
+    torch.testing.assert_close(whole.float(), by_hand(operation, plain, other.float()), atol=0.08, rtol=0.03)
     for start, stop in ((0, 1), (3, 8), (5, 21), (40, 73), (44, 299)):
         part = linear(x[:, start:stop], None if beside is None else beside[:, start:stop])
         torch.testing.assert_close(part.float(), whole[:, start:stop].float(), atol=0.08, rtol=0.03)

@@ -35,7 +35,7 @@ def engine_options(
     served_name: Annotated[str | None, _engine("How clients call the model.", "as --model")] = None,
     device: Annotated[str | None, _engine("auto, cpu, cuda or mps.", "auto")] = None,
     dtype: Annotated[str | None, _engine("auto, bfloat16, float16 or float32.", "auto")] = None,
-    weights: Annotated[str | None, _engine("model, int8 or int4: less memory, faster decode on CPU.", "model")] = None,
+    weights: Annotated[str | None, _engine("model, or rounded to int8 or int4: faster decode on CPU.", "model")] = None,
     threads: Annotated[int | None, _engine("CPU threads of the model.", "all cores")] = None,
     context: Annotated[int | None, _engine("Most tokens of prompt and answer.", "the model's")] = None,
     max_running: Annotated[int | None, _engine("Requests computed at once.", "16")] = None,

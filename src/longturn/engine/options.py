@@ -21,7 +21,8 @@ class EngineOptions:
     """Settings of one engine. Raises ConfigError for values that cannot work.
 
     model: `demo`, a folder, a GGUF file or a hub id; served_name: how clients call it (default: `model`).
-    weights: `int8` and `int4` round those of the layers to so many bits: less memory and faster decode on the CPU.
+    weights: `int8` and `int4` round those of the layers to so many bits: faster decode on the CPU, and less memory but
+    where prompts are computed on tiles (AMX), for which bfloat16 is kept beside.
     policy: the cache policy, as NAME or NAME:key=value,...; those of other engines have no disk tier, and their options
     instead of page_size, eviction and write_policy; cache: False computes every prompt in full.
     device_tokens: slots of the device pool, None for what fits beside the model; host_bytes, disk_bytes: size of the

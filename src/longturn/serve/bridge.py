@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Letter = tuple["asyncio.Queue[tuple[int, Output]]", tuple[int, "Output"]]
 # What waits for each loop, so that it is woken once for all that a step brings.
 _letters: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[Letter]] = WeakKeyDictionary()
+# Two engines that post at once would each take the other's letter for one that the loop was woken for.
+_posting = threading.Lock()
 
 
 def _hand_over(letters: deque[Letter]) -> None:
@@ -111,8 +114,10 @@ class Answers:
                 if last is not None:
                     self._on_gap(now - last)
                 last = now
-            self._letters.append((self._queue, (index, output)))
-            if len(self._letters) == 1:
+            with _posting:
+                self._letters.append((self._queue, (index, output)))
+                first = len(self._letters) == 1
+            if first:
                 # A loop that is closed has nobody left who waits for the output.
                 with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(_hand_over, self._letters)
