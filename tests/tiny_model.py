@@ -37,14 +37,15 @@ CHAT_TEMPLATE = (
 
 
 def build_tiny_model(
-    folder: Path, *, layers: int = 2, kind: Kind = "llama", context: int = 2048, seed: int = 0
+    folder: Path, *, layers: int = 2, kind: Kind = "llama", context: int = 2048, seed: int = 0, tied: bool = False
 ) -> Path:
     """Write a random model of 300 tokens and hidden size 64 into `folder` and return it.
 
     The same arguments give the same weights. They are large enough that greedy answers vary with every prompt token.
-    The Gemmas have a window of 64 tokens in every second layer, from the first on.
+    The Gemmas have a window of 64 tokens in every second layer, from the first on. tied: the head is the embedding.
     """
     config = _config(kind, layers, context)
+    config.tie_word_embeddings = tied
     tokenizer = build_tiny_tokenizer(context)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -96,6 +96,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
             mover,
             max_running=options.max_running,
             chunk_tokens=min(options.chunk_tokens, cache.chunk_tokens or options.chunk_tokens),
+            layers=runner.shape.layers,
             align=align,
             shares=not isinstance(cache, NoCache),
         ),

@@ -150,19 +150,29 @@ class Engine:
                     sequence.tokens[start:stop],
                     start,
                     sequence.allocation.runs,
-                    stop == sequence.length,
+                    stop == sequence.length and not self._on_the_way(w),
                     w.n > 1 or start < sequence.n_prompt,
+                    sequence.passage,
+                    w.until or 0,
                 )
             )
         return [spans] if self.align is None else [[span] for span in spans]
+
+    def _on_the_way(self, w: Work) -> bool:
+        """Whether its tokens will not be through all layers after the step."""
+        return w.until is not None and w.until < self.runner.shape.layers
 
     def _commit(self, work: list[Work]) -> None:
         """Make what was computed findable: prompts after every chunk, answers page by page."""
         for w in work:
             sequence = w.sequence
+            if self._on_the_way(w):
+                continue
             assert sequence.allocation is not None
             assert sequence.computed is not None
+            sequence.passage = None
             sequence.computed += w.n
+            self.counters.tokens += w.n
             if w.n > 1 or sequence.computed % self.page_size == 0:
                 self._commit_sequence(sequence)
 
@@ -230,16 +240,15 @@ class Engine:
     def _account(self, work: list[Work], seconds: float, scheduling: float) -> None:
         """Share the cost of a step among its requests: the model's `seconds` by tokens, those of scheduling by heads,
         memory by what each holds."""
-        shape, total = self.runner.shape, sum(w.n for w in work)
+        shape, total = self.runner.shape, sum(w.n * w.part for w in work)
         for w in work:
-            cost, start = w.sequence.cost, w.sequence.computed or 0
-            cost.flops += w.n * (shape.linear_flops + shape.attention_flops * (start + w.n / 2))
-            cost.device_seconds += seconds * w.n / total
+            cost, start, n = w.sequence.cost, w.sequence.computed or 0, w.n * w.part
+            cost.flops += n * (shape.linear_flops + shape.attention_flops * (start + w.n / 2))
+            cost.device_seconds += seconds * n / total
             cost.cpu_seconds += scheduling / len(work)
             assert w.sequence.allocation is not None
             cost.byte_seconds += len(w.sequence.allocation.runs) * shape.token_bytes * seconds
         self.counters.steps += 1
-        self.counters.tokens += total
         self.counters.model_seconds += seconds
 
 

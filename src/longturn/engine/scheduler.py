@@ -16,6 +16,7 @@ from longturn.cache import Hit, PrefixCache
 from longturn.cache.radix import common_prefix
 from longturn.engine.mover import PageMover
 from longturn.engine.pace import Pace
+from longturn.engine.runner.contract import Passage
 from longturn.engine.sequence import Sequence
 
 # A prompt that has waited for a second goes before one that is this many tokens shorter.
@@ -28,18 +29,25 @@ MIXED_SHARE = 4
 
 @dataclass(frozen=True)
 class Work:
-    """`n` tokens of `sequence` to compute, from its first one that is not."""
+    """`n` tokens of `sequence` to compute, from its first one that is not.
+
+    until: the layer to which they get in this step, where that is not the end of all or they have begun in another;
+    part: of all layers, those that they go through.
+    """
 
     sequence: Sequence
     n: int
+    until: int | None = None
+    part: float = 1.0
 
 
 class Scheduler:
     """Queue and running set of one engine.
 
-    chunk_tokens: most tokens of a step; align: prompts are cut at multiples of this (deterministic mode); shares: the
-    cache keeps what is computed, so that of two prompts with a common prefix one may wait for the other; clock:
-    seconds, the same that stamps arrivals.
+    chunk_tokens: most tokens of a step; layers: by how many tokens of prompts may be computed one after the other (1:
+    only by all at once); align: prompts are cut at multiples of this (deterministic mode); shares: the cache keeps what
+    is computed, so that of two prompts with a common prefix one may wait for the other; clock: seconds, the same that
+    stamps arrivals.
     """
 
     def __init__(
@@ -49,6 +57,7 @@ class Scheduler:
         *,
         max_running: int,
         chunk_tokens: int,
+        layers: int = 1,
         align: int | None = None,
         shares: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -59,7 +68,8 @@ class Scheduler:
         self._mover = mover
         self.max_running = max_running
         self._chunk_tokens = chunk_tokens
-        self.pace = Pace(max(chunk_tokens // MIXED_SHARE, 1))
+        self.pace = Pace(max(chunk_tokens // MIXED_SHARE, 1), layers)
+        self._layers = layers
         self._align = align
         self._shares = shares
         self._clock = clock
@@ -94,24 +104,25 @@ class Scheduler:
         for sequence in decoding:
             self._make_room(sequence, sequence.length)
         work = [Work(sequence, 1) for sequence in decoding if sequence.allocation is not None]
-        budget = self._chunk_tokens - len(work)
+        n_decoding = len(work)
+        budget: float = self._chunk_tokens - n_decoding
         if work:
             # At least one token, however many decode, prompts get on; but for steps that show what decoding takes.
-            budget = min(max(budget, 1), self.pace.prompt_tokens(len(work)))
+            budget = min(max(budget, 1), self.pace.budget(n_decoding))
         prompts = [sequence for sequence in self.running if sequence.remaining > 1]
         for sequence in sorted(prompts, key=self._urgency):
-            if budget <= 0:
+            if budget < 1 or (work and work[-1].until is not None):
                 break
-            n = min(sequence.remaining, budget) if self._align is None else _aligned(sequence, self._align)
-            self._make_room(sequence, (sequence.computed or 0) + n)
-            work.append(Work(sequence, n))
-            budget -= n
+            chunk = self._chunk(sequence, budget, n_decoding)
+            self._make_room(sequence, (sequence.computed or 0) + chunk.n)
+            work.append(chunk)
+            budget -= chunk.n * chunk.part
         # Room for one may have been made by preempting another that was planned already.
         return [w for w in work if w.sequence.allocation is not None]
 
     def took(self, work: list[Work], seconds: float) -> None:
         """Learn from how long a step was computed."""
-        prompts = [w.n for w in work if w.n > 1]
+        prompts = [w.n * w.part for w in work if w.n > 1]
         if len(prompts) < len(work):
             self.pace.took(len(work) - len(prompts), sum(prompts), seconds)
 
@@ -125,12 +136,25 @@ class Scheduler:
     def free(self, sequence: Sequence) -> None:
         """Give back what a request holds."""
         if sequence.allocation is not None:
-            allocation, sequence.allocation = sequence.allocation, None
+            allocation, sequence.allocation, sequence.passage = sequence.allocation, None, None
             self._cache.release(allocation)
 
     def all(self) -> Iterable[Sequence]:
         """Every request in the engine."""
         return [*self.running, *self.waiting]
+
+    def _chunk(self, sequence: Sequence, budget: float, n_decoding: int) -> Work:
+        """Tokens of a prompt for a step that has room for so many."""
+        if self._align is not None:
+            return Work(sequence, _aligned(sequence, self._align))
+        if sequence.passage is None:
+            n = min(sequence.remaining, self.pace.tokens(budget, n_decoding) if n_decoding else int(budget))
+            if n <= budget:
+                return Work(sequence, n)
+            sequence.passage = Passage(n)
+        passage = sequence.passage
+        until = self.pace.until(budget, passage.n, passage.layer)
+        return Work(sequence, passage.n, until, (until - passage.layer) / self._layers)
 
     def _lookup(self, sequence: Sequence) -> Hit:
         # In deterministic mode only prompts are reused, also after a preemption.

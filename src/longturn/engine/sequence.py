@@ -13,6 +13,7 @@ from longturn.cache import Allocation, Tokens
 from longturn.engine.constraint import Constraint
 from longturn.engine.detokenizer import StopMatcher, StreamDetokenizer
 from longturn.engine.request import Output, Request
+from longturn.engine.runner.contract import Passage
 from longturn.engine.sampling import Sampled, SampleState
 from longturn.explain.miss import Miss
 from longturn.ledger import RequestLine, Resources, TokenUse
@@ -36,7 +37,11 @@ class Cost:
 
 
 class Sequence:
-    """The state of one request. `computed` counts the tokens whose KV is in the pool, None until pages have landed."""
+    """The state of one request.
+
+    `computed` counts the tokens whose KV is in the pool, None until pages have landed; `passage` are those after them,
+    if they have got through some of the layers.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class Sequence:
         self.state = SampleState(request.params, request.tokens, eos_ids, constraint=constraint)
         self.allocation: Allocation | None = None
         self.computed: int | None = None
+        self.passage: Passage | None = None
         self.cached: dict[str, int] | None = None
         self.miss: Miss | None = None
         self.fetched = False

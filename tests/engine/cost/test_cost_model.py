@@ -37,8 +37,8 @@ COEFFICIENTS = Coefficients(
 
 spans = st.lists(
     st.one_of(
-        st.builds(StepSpan, st.integers(1, 4096), st.integers(0, 50_000), st.just(True)),
-        st.builds(StepSpan, st.just(1), st.integers(0, 50_000), st.just(False)),
+        st.builds(StepSpan, st.integers(1, 4096), st.integers(0, 50_000), st.just(True), st.just(1.0)),
+        st.builds(StepSpan, st.just(1), st.integers(0, 50_000), st.just(False), st.just(1.0)),
     ),
     min_size=1,
     max_size=8,
@@ -124,9 +124,9 @@ def test_weights_must_fit() -> None:
 def test_no_step_beats_the_peaks(step: list[StepSpan], model: ModelProfile) -> None:
     cost = CostModel(model, H100)
     seconds = cost.model_seconds(step)
-    kv = sum(n + start for n, start, _ in step) * cost.shape.token_bytes
+    kv = sum(span.n + span.start for span in step) * cost.shape.token_bytes
     assert seconds >= (cost.model.parameters_read(1) * 2 + kv) / H100.memory_bandwidth
-    body = 2 * (cost.model.active_parameters - cost.model.head_parameters) * sum(n for n, _, _ in step)
+    body = 2 * (cost.model.active_parameters - cost.model.head_parameters) * sum(span.n for span in step)
     assert seconds >= body / H100.flops["bf16"]
 
 
@@ -134,7 +134,7 @@ def test_no_step_beats_the_peaks(step: list[StepSpan], model: ModelProfile) -> N
 def test_more_work_never_takes_less(step: list[StepSpan], which: int, more: int) -> None:
     cost = CostModel(LLAMA, H100)
     seconds, at = cost.step_seconds(step), which % len(step)
-    n, start, prompt = step[at]
+    n, start, prompt, _ = step[at]
     further = [*step[:at], StepSpan(n, start + more, prompt), *step[at + 1 :]]
     assert cost.step_seconds(further) > seconds
     assert cost.step_seconds([*step, StepSpan(more, 0, True)]) > seconds

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +13,7 @@ from longturn.cache.policies.base import Sizes
 from longturn.cache.policies.registry import make_policy
 from longturn.engine.cost import CostModel, StepSpan, load_hardware_profile, load_model_profile
 from longturn.engine.modeled import ModeledMover, ModeledRunner, VirtualClock
-from longturn.engine.runner.contract import Span
+from longturn.engine.runner.contract import Passage, Span
 
 COST = CostModel(load_model_profile("smollm2-135m"), load_hardware_profile("h100-sxm"))
 PAGE = 16
@@ -50,6 +53,21 @@ def test_a_step_takes_what_it_costs() -> None:
     for ask in (lambda: runner.pool.read(Runs()), lambda: runner.pool.write(Runs(), [], 0)):
         with pytest.raises(NotImplementedError, match="use a ModeledMover"):
             ask()
+
+
+def test_tokens_that_go_through_some_layers_take_a_part_of_the_time() -> None:
+    clock, cost = VirtualClock(), copy(COST)
+    cost.shape = replace(COST.shape, layers=30)
+    runner = ModeledRunner(cost, clock, PAGE)
+    tokens, passage = np.zeros(100, dtype=np.int32), Passage(100)
+    token = Span(tokens[:1], 500, Runs(), True, False)
+    for until in (12, 20, 30):
+        runner.execute([token, Span(tokens, 30, Runs(), until == 30, True, passage, until)])
+        assert passage.layer == until
+    # Of the step's own time, what is there for so few tokens anyway comes once a step.
+    alone, together = (COST.model_seconds([StepSpan(1, 500, False), *more]) for more in ([], [StepSpan(100, 30, True)]))
+    assert clock() == pytest.approx(2 * alone + together + 3 * COST.scheduling_seconds(2))
+    assert COST.flops([StepSpan(100, 30, True, 0.25)]) == COST.flops([StepSpan(100, 30, True)]) / 4
 
 
 def test_host_memory_is_counted_from_save_to_drop() -> None:

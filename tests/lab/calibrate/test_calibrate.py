@@ -84,7 +84,8 @@ def test_conversations_are_recorded_step_by_step(built: Built) -> None:
     before, runner = engine.counters.tokens, engine.runner
     steps = run_conversations(engine, turns=3, seed=1)
     assert engine.runner is runner
-    assert sum(span.n for stepped in steps for span in stepped.step) == engine.counters.tokens - before
+    computed = sum(span.n * span.part for stepped in steps for span in stepped.step)
+    assert computed == pytest.approx(engine.counters.tokens - before)
     assert sum(stepped.begun for stepped in steps) == sum(stepped.ended for stepped in steps) == 3 * CONCURRENCY
     assert max(len(stepped.step) for stepped in steps) == CONCURRENCY
     # Later turns start behind the history, which is not computed again.

@@ -14,11 +14,15 @@ from longturn.errors import ConfigError
 
 
 class StepSpan(NamedTuple):
-    """`n` tokens of one request at positions from `start` on; prompt: a chunk of a prompt, else a generated token."""
+    """`n` tokens of one request at positions from `start` on; prompt: a chunk of a prompt, else a generated token.
+
+    part: of all layers, those that it goes through in this step.
+    """
 
     n: int
     start: int
     prompt: bool
+    part: float = 1.0
 
 
 class CostModel:
@@ -58,6 +62,7 @@ class CostModel:
             weight_bytes=int(model.parameters * model.weight_bytes),
             linear_flops=2.0 * model.active_parameters,
             attention_flops=model.pair_flops,
+            layers=calibration.layers if calibration is not None and self.calibrated else 1,
         )
 
     @property
@@ -81,14 +86,18 @@ class CostModel:
 
     def model_seconds(self, spans: Iterable[StepSpan]) -> float:
         """Device seconds of one step of the model."""
-        coefficients, seconds, tokens = self.coefficients, 0.0, 0
-        for n, start, prompt in spans:
-            tokens += n
-            if prompt:
-                seconds += coefficients.prompt_span + coefficients.prompt.seconds(n, start)
+        coefficients, seconds, n_whole, in_part = self.coefficients, 0.0, 0, []
+        for n, start, prompt, part in spans:
+            if part == 1:
+                n_whole += n
             else:
-                seconds += coefficients.decode_span + coefficients.decode.seconds(n, start)
-        return seconds + self._rows(tokens) if tokens else 0.0
+                in_part.append((n, part))
+            if prompt:
+                seconds += part * (coefficients.prompt_span + coefficients.prompt.seconds(n, start))
+            else:
+                seconds += part * (coefficients.decode_span + coefficients.decode.seconds(n, start))
+        whole = self._rows(n_whole) if n_whole else 0.0
+        return seconds + whole + sum(part * (self._rows(n_whole + n) - whole) for n, part in in_part)
 
     def scheduling_seconds(self, n_spans: int) -> float:
         """CPU seconds that the engine itself takes for a step of so many requests."""
@@ -107,7 +116,9 @@ class CostModel:
     def flops(self, spans: Iterable[StepSpan]) -> float:
         """FLOPs of a step, counted as the engine's ledger does: every token through all linear layers."""
         shape = self.shape
-        return sum(n * (shape.linear_flops + shape.attention_flops * (start + n / 2)) for n, start, _ in spans)
+        return sum(
+            part * n * (shape.linear_flops + shape.attention_flops * (start + n / 2)) for n, start, _, part in spans
+        )
 
     def _rows(self, tokens: int) -> float:
         """Straight between the two nearest known numbers of tokens, and beyond the last."""

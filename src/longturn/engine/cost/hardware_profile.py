@@ -59,7 +59,8 @@ class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
     """A fit to real steps of one model on one machine, and how well it foretold steps that it had not seen.
 
     model: name of its profile; date: ISO; machine, software: for people; fitted, held_out: numbers of kinds of steps;
-    median_error, p95_error: relative error of a step's time over those held out.
+    median_error, p95_error: relative error of a step's time over those held out. layers: in how many parts the engine
+    could compute tokens of prompts, one after the other.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
     median_error: Seconds
     p95_error: Seconds
     coefficients: Coefficients
+    layers: Annotated[int, Meta(ge=1)] = 1
 
 
 class HardwareProfile(Struct, frozen=True, forbid_unknown_fields=True):

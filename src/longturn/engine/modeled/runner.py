@@ -38,6 +38,9 @@ class ModeledRunner:
         return self._cost.shape
 
     def execute(self, spans: Sequence[Span]) -> None:
-        """Take the time of the step (moves the clock). Gives no logits."""
-        steps = [StepSpan(len(span.tokens), span.start, span.prompt) for span in spans]
+        """Take the time of the step (moves the clock, and a passage on). Gives no logits."""
+        layers = self.shape.layers
+        steps = [StepSpan(len(span.tokens), span.start, span.prompt, span.part(layers)) for span in spans]
+        if (passage := spans[-1].passage) is not None:
+            passage.layer = spans[-1].until
         self._clock.advance(self._cost.step_seconds(steps))

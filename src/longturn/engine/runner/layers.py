@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
 from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
-from longturn.engine.runner.native import WHOLE, Native, Parts
+from longturn.engine.runner.native import WHOLE, Native, NativeLinear, Parts
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
@@ -176,6 +176,26 @@ class Layer(nn.Module):
             attention.dim,
             attention.scale,
         )
+
+
+class SharedEmbedding(nn.Module):
+    """The embedding of a model whose head has the same weight, which is kept once."""
+
+    def __init__(self, head: NativeLinear) -> None:
+        super().__init__()
+        self._head = head
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens int64 [..] to [.., hidden]."""
+        return self._head.rows(tokens)
+
+
+def share_embedding(model: Any) -> None:
+    """Have the embedding of `model` read from its head, where it is the same and kept in one piece (mutates it)."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = model.config.get_text_config().tie_word_embeddings and type(embedding) is nn.Embedding
+    if tied and isinstance(head, PackedLinear) and head.native is not None and head.native.described.bits == WHOLE:
+        model.set_input_embeddings(SharedEmbedding(head.native))
 
 
 def replace_layers(model: nn.Module, bits: int = WHOLE, native: Native | None = None) -> None:

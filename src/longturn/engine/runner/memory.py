@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from contextlib import suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _BLOCK = 32 << 20
 _ALIGNED = 64
@@ -22,6 +23,22 @@ def huge_pages(n: int, dtype: torch.dtype) -> Tensor:
     with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype)
+
+
+def own_memory(model: nn.Module) -> None:
+    """Copy what parameters are left in `model` (mutates it), so that the file they were read from is let go.
+
+    All of it would stay in memory for the smallest of them.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+
+
+def give_back() -> None:
+    """Give the system back what loading took and nobody holds any more."""
+    # Only glibc keeps so much.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 class Weights:

@@ -116,7 +116,7 @@ class StepPlan:
         self.filling = filling
         self.rope: tuple[Tensor, Tensor, Tensor] | None = None
         self.kv = kv
-        self._spans = spans
+        self.spans = spans
         new = [_slots(span.runs.slice(span.start, span.start + len(span.tokens))) for span in spans]
         self.new_slots = self._on_device(np.concatenate(new))
         self._layouts: dict[int | None, tuple[list[Chunk], Singles | None, list[int]]] = {}
@@ -125,11 +125,11 @@ class StepPlan:
     @cached_property
     def native(self) -> Layout:
         """Where the spans lie, for the native kernels."""
-        return Layout(self._spans)
+        return Layout(self.spans)
 
     def within(self, window: int | None) -> bool:
         """Whether no token of the step looks further back than `window` tokens, and so sees all before it."""
-        return window is None or all(_stop(span) <= window for span in self._spans)
+        return window is None or all(_stop(span) <= window for span in self.spans)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Put the step's KV, each [T, kv_heads, head_dim], into the pool (mutates it)."""
@@ -154,7 +154,7 @@ class StepPlan:
 
     def _rows(self) -> Iterator[tuple[slice, Span]]:
         row = 0
-        for span in self._spans:
+        for span in self.spans:
             yield slice(row, row + len(span.tokens)), span
             row += len(span.tokens)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import torch
 from torch import Tensor
 
 from longturn.cache import Run, Runs
+from longturn.engine.runner.ahead import Ahead
 from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
-from longturn.engine.runner.layers import Layer, replace_layers, same_bits
+from longturn.engine.runner.layers import Layer, replace_layers, same_bits, share_embedding
+from longturn.engine.runner.memory import give_back, own_memory
 from longturn.engine.runner.native import WHOLE, Native, Unavailable, find
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
@@ -87,8 +90,12 @@ class TorchRunner:
                 self.native = find(dim)
             kernels = self.native if isinstance(self.native, Native) else None
             replace_layers(model, BITS[weights], kernels)
+            share_embedding(model)
+            own_memory(model)
             if kernels:
                 self._whole = find_whole(model, kernels)
+            if self._whole is not None and self._whole.in_parts:
+                self.shape = replace(self.shape, layers=self._whole.n_layers)
             filling = AS_THEY_COME if kernels else find_filling(kv_heads, dim, torch.get_num_threads())
             self.same_bits = filling is not None and same_bits(model)
             self._filling = filling or AS_THEY_COME
@@ -107,6 +114,7 @@ class TorchRunner:
         """Make the pool. Raises ConfigError when the device has no room for it."""
         try:
             self.pool = KVPool(*self._kv_dims(), slots, page_size, self.dtype, self.device)
+            self._ahead = Ahead(self.pool.kv) if self.device.type == "cpu" else None
         except (RuntimeError, MemoryError, OSError) as error:
             raise ConfigError(f"no room for a pool of {slots} tokens: set fewer device tokens ({error})") from error
 
@@ -121,6 +129,7 @@ class TorchRunner:
             if n <= slots:
                 self.execute([Span(np.zeros(n, np.int32), 0, Runs([Run(0, n)]), logits=True, prompt=n > 1)])
         let_threads_go()
+        give_back()
 
     @torch.inference_mode()
     def execute(self, spans: Sequence[Span]) -> Tensor:
@@ -128,6 +137,8 @@ class TorchRunner:
         positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
         ids, at = torch.from_numpy(tokens).to(self.device), torch.from_numpy(positions).to(self.device)
         plan = StepPlan(self.pool.kv, spans, in_place=not self._deterministic, filling=self._filling)
+        if self._ahead is not None:
+            self._ahead.reached(int(plan.new_slots.max()))
         if self._whole is not None and self._whole.takes(plan):
             return self._whole(ids, at, plan)
         ends = np.cumsum([len(span.tokens) for span in spans]) - 1

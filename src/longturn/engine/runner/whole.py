@@ -23,6 +23,12 @@ class WholeModel:
         self._layers = layers
         self._norm, self._head = model.model.norm, head.wide()
         self._windows = windows
+        self.n_layers = len(layers)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether this can compute any step, and so the tokens of a prompt by some layers at a time."""
+        return self._windows == {None}
 
     def takes(self, plan: StepPlan) -> bool:
         """Whether this can compute the step."""
@@ -35,7 +41,14 @@ class WholeModel:
         """
         x = self._embed(tokens)
         cos, sin = self._rotary(x, positions[None])
+        span = plan.spans[-1]
+        passage = span.passage
+        if passage is not None and passage.state is not None:
+            x[-passage.n :] = passage.state
         rows = self._layers(x, cos[0], signed(sin[0]), plan.kv, plan.new_slots, plan.native)
+        if passage is not None:
+            passage.layer = span.until
+            passage.state = x[-passage.n :].clone() if span.until < self.n_layers else None
         return self._head(self._norm(rows), None)
 
 

@@ -91,6 +91,7 @@ def calibrate(model: str = "demo", *, quick: bool = False, progress: Progress = 
         median_error=0.0,
         p95_error=0.0,
         coefficients=coefficients,
+        layers=built.engine.runner.shape.layers,
     )
     hardware = local_profile(profile.title, where, rates, links, _scheduling(fitted), calibration)
     errors = _errors(CostModel(profile, hardware), held_out)

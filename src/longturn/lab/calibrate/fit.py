@@ -19,7 +19,10 @@ _REWEIGHTINGS = 10
 
 
 def fit(steps: Sequence[Step], seconds: Sequence[float], knots: Sequence[int]) -> Coefficients:
-    """Coefficients of steps that took so many seconds each. knots: tokens of a step where its cost may bend."""
+    """Coefficients of steps that took so many seconds each, all of whose spans went through all layers.
+
+    knots: tokens of a step where its cost may bend.
+    """
     # A knot that no step stands on would float freely.
     stood_on = {sum(span.n for span in step) for step in steps}
     knots = [n for n in knots if n in stood_on]
@@ -54,7 +57,7 @@ def _features(step: Step, knots: Sequence[int]) -> list[float]:
     share = (tokens - knots[left]) / (knots[left + 1] - knots[left])
     row[left], row[left + 1] = 1 - share, share
     pairs = Attention(pair=1.0, context=0.0, floor=0.0)
-    for n, start, prompt in step:
+    for n, start, prompt, _ in step:
         if prompt:
             row[-5] += pairs.seconds(n, start)
             row[-4] += start

@@ -54,12 +54,13 @@ class _Watched:
         return self._runner.pool
 
     def execute(self, spans: Sequence[Span]) -> Tensor:
+        layers = self.shape.layers
+        self.spans = [StepSpan(len(span.tokens), span.start, span.prompt, span.part(layers)) for span in spans]
         began = time.perf_counter()
         logits: Tensor = self._runner.execute(spans)
         # What is computed elsewhere has arrived when its values are here.
         logits[:1, :1].cpu()
         self.seconds = time.perf_counter() - began
-        self.spans = [StepSpan(len(span.tokens), span.start, span.prompt) for span in spans]
         return logits
 
 

@@ -57,6 +57,7 @@ def replay_timed(
             mover,
             max_running=load.max_running,
             chunk_tokens=min(load.chunk_tokens, cache.chunk_tokens or load.chunk_tokens),
+            layers=cost.shape.layers,
             shares=not isinstance(cache, NoCache),
             clock=clock,
         ),

@@ -83,6 +83,15 @@ class NativeLinear:
         one._dtype = torch.float32
         return one
 
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Rows of the weight, which has 16 bits: int64 [..] to [.., in]."""
+        packed = self._parts[0]
+        assert packed is not None
+        # In a panel of so many rows the same pairs of all lie side by side.
+        pairs = packed.view(torch.int32).view(-1, self.described.n_in // 2, DEPTH)
+        at = numbers.reshape(-1)
+        return pairs[at // DEPTH, :, at % DEPTH].view(packed.dtype).view(*numbers.shape, -1)
+
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
         x = x.contiguous()
         rows = x.numel() // x.shape[-1]
@@ -125,7 +134,8 @@ class Layout:
     """Where the spans of one step lie, for all layers: `struct span` and the runs of attention.c.
 
     The last tokens of the spans whose logits are wanted have spans of their own, for what comes after the last layer's
-    keys and values; `asked` are the numbers of their rows.
+    keys and values; `asked` are the numbers of their rows. The first n_whole spans, with rows_whole rows, go through
+    all layers; the one that may come after them only through those from `begin` to before `end`.
     """
 
     def __init__(self, spans: Sequence[Span]) -> None:
@@ -145,6 +155,10 @@ class Layout:
         self._tables = [np.array(one, np.int64) for one in (table, last, asked, runs)]
         self.spans, self.last_spans, self.asked, self.runs = (one.ctypes.data for one in self._tables)
         self.n, self.n_asked = len(table), len(last)
+        self.n_whole, self.rows_whole, self.begin, self.end = self.n, row, 0, 0
+        if (passage := spans[-1].passage) is not None:
+            self.n_whole, self.rows_whole = self.n - 1, row - passage.n
+            self.begin, self.end = passage.layer, spans[-1].until
 
 
 def find(dim: int) -> Native | Unavailable:

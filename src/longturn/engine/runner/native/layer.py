@@ -50,8 +50,9 @@ class _Step(ctypes.Structure):
     """`struct step` in layer.c."""
 
     _fields_ = (
-        ("spans", _Spans),
-        ("last", _Spans),
+        *((name, _Spans) for name in ("spans", "whole", "last")),
+        ("begin", ctypes.c_int64),
+        ("end", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("asked", "slots", "runs", "cos", "sin", "rooms", "work")),
         ("shape", Shape),
         ("threads", ctypes.c_int),
@@ -74,8 +75,12 @@ class NativeLayers:
         found.longturn_width.restype = number
         self._width = int(found.longturn_width(ctypes.byref(self._layers[0])))
 
+    def __len__(self) -> int:
+        return len(self._parts)
+
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor, layout: Layout) -> Tensor:
-        """x [T, hidden] (mutated) to [rows that `layout` is asked for, hidden], of the memory of x.
+        """x [T, hidden] (mutated) to [rows that `layout` is asked for, hidden], of the memory of x, whose last rows are
+        those of a passage that does not end.
 
         KV of its tokens goes into `slots` (int64 [T]) of pool [layers, 2, slots, kv_heads, d]. cos, sin: [T, d], sin
         with the sign of the rotation.
@@ -84,7 +89,10 @@ class NativeLayers:
         row = parts.kv_heads * parts.dim
         step = _Step(
             _Spans(layout.spans, layout.n, n),
+            _Spans(layout.spans, layout.n_whole, layout.rows_whole),
             _Spans(layout.last_spans, layout.n_asked, layout.n_asked),
+            layout.begin,
+            layout.end,
             layout.asked,
             slots.data_ptr(),
             layout.runs,

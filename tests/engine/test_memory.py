@@ -1,0 +1,141 @@
+"""What a runner keeps in memory, and which memory it has made ready; and the cores that its threads keep."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longturn.engine.runner import ahead
+from longturn.engine.runner.ahead import Ahead
+from longturn.engine.runner.layers import SharedEmbedding
+from longturn.engine.runner.native import Native, Unavailable, find
+from longturn.engine.runner.pool import KVPool
+from longturn.engine.runner.torch_runner import TorchRunner
+from tests.tiny_model import Kind, build_tiny_model
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+
+
+@on_linux
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_the_model_s_file_is_let_go(tmp_path: Path, kind: Kind) -> None:
+    folder = build_tiny_model(tmp_path / kind, kind=kind)
+    runner = TorchRunner(folder, device="cpu", dtype="bfloat16")
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert runner.native is not None
+    assert str(folder) not in maps
+
+
+def test_an_embedding_is_read_from_the_head(tmp_path: Path) -> None:
+    folder = build_tiny_model(tmp_path / "tied", kind="llama", tied=True)
+    runner = TorchRunner(folder, device="cpu", dtype="bfloat16")
+    if isinstance(runner.native, Unavailable):
+        pytest.skip(f"no native kernels here: {runner.native}")
+    shared = runner._model.get_input_embeddings()
+    assert isinstance(shared, SharedEmbedding)
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).get_input_embeddings()
+    tokens = torch.tensor([[0, 5, 31, 32, 255], [7, 7, 64, 33, 200]])
+    assert torch.equal(shared(tokens), plain(tokens))
+
+
+@pytest.mark.parametrize("n_out", [64, 70, 33])
+def test_rows_of_a_packed_weight(n_out: int) -> None:
+    native = find(64)
+    if not isinstance(native, Native):
+        pytest.skip(f"no native kernels here: {native}")
+    weight = torch.randn(n_out, 96).bfloat16()
+    linear = native.linear(weight, None, "none")
+    assert linear is not None
+    at = torch.randint(0, n_out, (3, 50))
+    assert torch.equal(linear.rows(at), weight[at])
+
+
+# -- the pool's memory -----------------------------------------------------------------------------------------------
+
+
+def faults(work: Callable[[], object]) -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    work()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@on_linux
+def test_slots_are_ready_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_REST", 0)
+    kv = KVPool(3, 2, 64, 60_000, 16, torch.bfloat16, torch.device("cpu")).kv
+    kv[:, :, :100] = torch.arange(100)[:, None, None]
+    before = kv[:, :, :100].clone()
+    one = Ahead(kv)
+    one.reached(100)
+    deadline = time.monotonic() + 30
+    while one._working and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not one._ready:
+        pytest.skip("this kernel does not make memory ready when it is asked to")
+    assert ahead.SLOTS <= one._ready < 40_000
+    assert torch.equal(kv[:, :, :100], before)
+    ready, other = kv[:, :, 100 : one._ready], kv[:, :, 40_000:]
+    with_faults = faults(lambda: other.fill_(1))
+    assert faults(lambda: ready.fill_(1)) < with_faults / 2
+    # As far as there are slots, and no further.
+    one.reached(59_000)
+    while one._working and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert one._ready == 60_000
+
+
+def test_a_kernel_that_cannot_make_it_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_POPULATE_WRITE", 9999)
+    one = Ahead(KVPool(1, 1, 16, 1000, 16, torch.float32, torch.device("cpu")).kv)
+    for _ in range(3):
+        one.reached(10)
+    assert one._ready == 0
+
+
+# -- cores -----------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from longturn.cache import Run, Runs
+from longturn.engine.runner.contract import Span
+from longturn.engine.runner.torch_runner import TorchRunner
+runner = TorchRunner(Path(sys.argv[1]), device="cpu", dtype="bfloat16", threads=int(sys.argv[2]))
+runner.allocate(1000, 16)
+before = os.sched_getaffinity(0)
+for _ in range(3):
+    runner.execute([Span(np.zeros(200, np.int32), 0, Runs([Run(0, 200)]), True, prompt=True)])
+assert os.sched_getaffinity(0) == before
+masks = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+print(runner.shape.layers > 1, sorted(next(iter(mask)) for mask in masks if len(mask) < len(before)))
+"""
+
+
+@on_linux
+def test_every_thread_has_a_core_if_there_are_as_many(llama: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core is all there is")
+
+    def held(threads: int) -> tuple[str, str]:
+        command = [sys.executable, "-c", PROGRAM, str(llama), str(threads)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        native, _, bound = done.stdout.strip().partition(" ")
+        return native, bound
+
+    native, bound = held(len(cores))
+    if native != "True":
+        pytest.skip("no native kernels here")
+    assert bound == str(cores[1:])
+    # Others may need the rest.
+    assert held(len(cores) - 1) == ("True", "[]")
