@@ -15,15 +15,31 @@ enum {
 };
 static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a tile: nothing has to be hidden from it */
 
+/* Rows of the keys and values that come next. A few are fetched with every product of tiles: if all were read when it is
+ * their turn, that took up to a quarter of the time (few queries, measured), since those of one head lie too far apart
+ * for the CPU to guess. */
+struct coming { const bf16 *rows[2 * KEYS]; long n, next, at_a_time, dim; };
+
+static inline __attribute__((always_inline)) void fetch(struct coming *coming) {
+    for (long i = 0; i < coming->at_a_time && coming->next < coming->n; i++) {
+        const bf16 *row = coming->rows[coming->next++];
+        for (long at = 0; at < coming->dim; at += 32) _mm_prefetch((const char *)(row + at), _MM_HINT_T1);
+    }
+}
+
 /* ---- Products of tiles: c [16][16] (float) += a [16][32] times b [16 pairs][16][2]. ---- */
 
 #ifdef __AMX_BF16__
+/* Keys in a product. */
+enum { AT_ONCE = 2 * LANES };
+
 /* Scores [n][16] of n keys [n][depth] for one tile of queries [depth / 2][16][2]; n is a multiple of 32. */
-static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth) {
+static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth, struct coming *coming) {
     for (long key = 0; key < n; key += 2 * LANES) {
         _tile_zero(0);
         _tile_zero(1);
         for (long at = 0; at < depth; at += DEPTH) {
+            fetch(coming);
             _tile_loadd(6, queries + at * LANES, 64);
             _tile_loadd(2, keys + key * depth + at, depth * 2);
             _tile_dpbf16ps(0, 2, 6);
@@ -36,13 +52,14 @@ static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, 
 }
 
 /* sums [depth][16] += values [n / 32][depth][32] times shares [n / 2][16][2]; n is a multiple of 32. */
-static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth) {
+static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth, struct coming *coming) {
     for (long at = 0; at < depth; at += 2 * LANES) {
         float *c = sums + at * LANES;
         _tile_loadd(0, c, 64);
         _tile_loadd(1, c + LANES * LANES, 64);
         for (long key = 0; key < n; key += DEPTH) {
             const bf16 *a = values + key * depth + at * DEPTH;
+            fetch(coming);
             _tile_loadd(6, shares + key * LANES, 64);
             _tile_loadd(2, a, 64);
             _tile_dpbf16ps(0, 2, 6);
@@ -54,8 +71,12 @@ static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, l
     }
 }
 #else
+enum { AT_ONCE = 8 };
+
 /* c [8][16] += 8 rows of a, `stride` apart, times b. */
-static inline void product(__m512 c[8], const bf16 *a, long stride, const bf16 *b) {
+static inline __attribute__((always_inline)) void product(__m512 c[8], const bf16 *a, long stride, const bf16 *b,
+                                                          struct coming *coming) {
+    fetch(coming);
     for (int pair = 0; pair < DEPTH / 2; pair++) {
         __m512bh lanes = (__m512bh)_mm512_loadu_si512(b + pair * 2 * LANES);
         for (int i = 0; i < 8; i++) {
@@ -66,21 +87,24 @@ static inline void product(__m512 c[8], const bf16 *a, long stride, const bf16 *
     }
 }
 
-static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth) {
+static inline void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth,
+                         struct coming *coming) {
     for (long key = 0; key < n; key += 8) {
         __m512 c[8];
         for (int i = 0; i < 8; i++) c[i] = _mm512_setzero_ps();
-        for (long at = 0; at < depth; at += DEPTH) product(c, keys + key * depth + at, depth, queries + at * LANES);
+        for (long at = 0; at < depth; at += DEPTH)
+            product(c, keys + key * depth + at, depth, queries + at * LANES, coming);
         for (int i = 0; i < 8; i++) _mm512_store_ps(scores + (key + i) * LANES, c[i]);
     }
 }
 
-static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth) {
+static inline void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth,
+                         struct coming *coming) {
     for (long at = 0; at < depth; at += 8) {
         __m512 c[8];
         for (int i = 0; i < 8; i++) c[i] = _mm512_load_ps(sums + (at + i) * LANES);
         for (long key = 0; key < n; key += DEPTH)
-            product(c, values + key * depth + at * DEPTH, DEPTH, shares + key * LANES);
+            product(c, values + key * depth + at * DEPTH, DEPTH, shares + key * LANES, coming);
         for (int i = 0; i < 8; i++) _mm512_store_ps(sums + (at + i) * LANES, c[i]);
     }
 }
@@ -160,8 +184,6 @@ static void take_keys(struct room *room, struct reader *reader, const bf16 *keys
         int64_t slot = next_slot(reader);
         const bf16 *key = keys + slot * shape->kv_stride;
         rows[i] = values + slot * shape->kv_stride;
-        fetch(key + AHEAD * shape->kv_stride, shape->dim);
-        fetch(rows[i] + AHEAD * shape->kv_stride, shape->dim);
         for (long at = 0; at < depth; at += DEPTH)
             _mm512_store_si512(room->keys + i * depth + at, piece_of(key, at, shape->dim));
     }
@@ -180,15 +202,29 @@ static void take_keys(struct room *room, struct reader *reader, const bf16 *keys
         }
 }
 
-/* One tile of queries over the block of n keys whose first is at `position`. */
-static void attend_tile(struct room *room, long tile, long position, long n, float scale, long depth) {
+/* The n keys and values after those that are taken, for so many products. */
+static void look_ahead(struct coming *coming, struct reader reader, const bf16 *keys, const bf16 *values, long n,
+                       long products, const struct shape *shape) {
+    coming->n = 2 * n, coming->next = 0, coming->dim = shape->dim;
+    coming->at_a_time = round_up(coming->n, products) / products;
+    for (long i = 0; i < n; i++) {
+        int64_t slot = next_slot(&reader);
+        coming->rows[2 * i] = keys + slot * shape->kv_stride;
+        coming->rows[2 * i + 1] = values + slot * shape->kv_stride;
+    }
+}
+
+/* One tile of queries over the block of n keys whose first is at `position`. Not inlined: there the compiler would not
+ * keep the sums of products in registers. */
+static __attribute__((noinline)) void attend_tile(struct room *room, long tile, long position, long n, float scale,
+                                                  long depth, struct coming *coming) {
     static const uint16_t PAIRED[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     const __m512i paired = _mm512_loadu_si512(PAIRED);
     const __m512 log_scale = _mm512_set1_ps(scale * 1.4426950408889634f), nothing = _mm512_set1_ps(-INFINITY);
     float *scores = room->scores, *sums = room->sums + tile * depth * LANES;
     const __m512i at = _mm512_load_si512(room->at + tile * LANES);
-    score(scores, room->keys, room->queries + tile * depth * LANES, n, depth);
+    score(scores, room->keys, room->queries + tile * depth * LANES, n, depth, coming);
 
     if (_mm512_cmplt_epi32_mask(at, _mm512_set1_epi32((int32_t)(position + n - 1)))) /* some see less than all */
         for (long key = 0; key < n; key++) {
@@ -223,7 +259,7 @@ static void attend_tile(struct room *room, long tile, long position, long n, flo
     if (_mm512_cmpneq_ps_mask(kept, _mm512_set1_ps(1.0f)))
         for (long i = 0; i < depth; i++)
             _mm512_store_ps(sums + i * LANES, _mm512_mul_ps(_mm512_load_ps(sums + i * LANES), kept));
-    weigh(sums, room->values, room->shares, n, depth);
+    weigh(sums, room->values, room->shares, n, depth, coming);
 }
 
 /* Write the results of n rows, as take_queries numbered them. */
@@ -255,14 +291,18 @@ static void attend_rows(struct room *room, const struct span *span, const struct
     long n = least(span->block, span->n * group - first);
     keys += kv_head * shape->dim, values += kv_head * shape->dim;
     struct reader reader = {runs + 2 * span->runs, runs[2 * span->runs]};
+    struct coming coming;
     long tiles = take_queries(room, span, shape, query, kv_head, first, n, depth);
     long end = span->start + (first + n - 1) / group + 1; /* keys that the last row sees */
     for (long position = 0; position < end; position += KEYS) {
         long there = least(KEYS, end - position), filled = round_up(there, DEPTH);
         take_keys(room, &reader, keys, values, there, filled, shape, depth);
+        look_ahead(&coming, reader, keys, values, least(KEYS, end - position - there),
+                   tiles * 2 * (filled / AT_ONCE) * (depth / DEPTH), shape);
         for (long tile = 0; tile < tiles; tile++) {
             long last = least((tile + 1) * LANES, n) - 1, seen = room->at[last] + 1 - position;
-            if (seen > 0) attend_tile(room, tile, position, least(filled, round_up(seen, DEPTH)), shape->scale, depth);
+            if (seen > 0)
+                attend_tile(room, tile, position, least(filled, round_up(seen, DEPTH)), shape->scale, depth, &coming);
         }
     }
     give(room, span, shape, out, kv_head, first, n, depth);

@@ -5,7 +5,6 @@
 
 enum {
     KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
-    AHEAD = 16, /* slots that are fetched before their turn: rows of one head lie too far apart for the CPU to guess */
     FEWEST_ROWS = 8, /* without tiles, up to so many rows of a kv head are attended as few.c does */
     MOST_HEADS = 4,  /* kv heads that it takes together: their keys lie side by side */
 };
@@ -16,10 +15,6 @@ struct reader { const int64_t *run; int64_t slot; };
 static inline int64_t next_slot(struct reader *reader) {
     if (reader->slot == reader->run[1]) reader->run += 2, reader->slot = reader->run[0];
     return reader->slot++;
-}
-
-static inline void fetch(const bf16 *row, long dim) {
-    for (long at = 0; at < dim; at += 32) _mm_prefetch((const char *)(row + at), _MM_HINT_T0);
 }
 
 /* 32 bfloat16 numbers from `at` on of a row of `dim`, zeros beyond its end. */
