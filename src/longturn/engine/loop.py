@@ -218,19 +218,17 @@ class Engine:
 
     def _end(self, sequence: Sequence, output: Output) -> None:
         self.scheduler.take_out(sequence)
-        try:
-            if sequence.allocation is not None and sequence.computed is not None:
-                tokens = self._commit_sequence(sequence)
-                self.mover.carry_out(self.cache)
-                if self.misses is not None:
-                    self.misses.ended(sequence.request.salt, tokens, sequence.allocation)
-            self.scheduler.free(sequence)
-            for hint in sequence.request.hints:
-                if hint.kind in _LASTING_HINTS:
-                    self.cache.hint(hint)
-        finally:
-            # The answer is due even when the cache has failed.
-            self._finish(sequence, output)
+        # The answer need not wait until pages are saved, and is due even when the cache fails.
+        self._finish(sequence, output)
+        if sequence.allocation is not None and sequence.computed is not None:
+            tokens = self._commit_sequence(sequence)
+            self.mover.carry_out(self.cache)
+            if self.misses is not None:
+                self.misses.ended(sequence.request.salt, tokens, sequence.allocation)
+        self.scheduler.free(sequence)
+        for hint in sequence.request.hints:
+            if hint.kind in _LASTING_HINTS:
+                self.cache.hint(hint)
 
     def _finish(self, sequence: Sequence, output: Output) -> None:
         self._deliver(sequence, output)
