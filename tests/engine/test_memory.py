@@ -1,24 +1,18 @@
-"""What a runner keeps in memory, and which memory it has made ready; and the cores that its threads keep."""
+"""What a runner keeps in memory, and the cores that its threads keep."""
 
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from longturn.engine.runner import ahead
-from longturn.engine.runner.ahead import Ahead
 from longturn.engine.runner.layers import SharedEmbedding
 from longturn.engine.runner.native import Native, Unavailable, find
-from longturn.engine.runner.pool import KVPool
 from longturn.engine.runner.torch_runner import TorchRunner
 from tests.tiny_model import Kind, build_tiny_model
 
@@ -57,48 +51,6 @@ def test_rows_of_a_packed_weight(n_out: int) -> None:
     assert linear is not None
     at = torch.randint(0, n_out, (3, 50))
     assert torch.equal(linear.rows(at), weight[at])
-
-
-# -- the pool's memory -----------------------------------------------------------------------------------------------
-
-
-def faults(work: Callable[[], object]) -> int:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    work()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-@on_linux
-def test_slots_are_ready_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_REST", 0)
-    kv = KVPool(3, 2, 64, 60_000, 16, torch.bfloat16, torch.device("cpu")).kv
-    kv[:, :, :100] = torch.arange(100)[:, None, None]
-    before = kv[:, :, :100].clone()
-    one = Ahead(kv)
-    one.reached(100)
-    deadline = time.monotonic() + 30
-    while one._working and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if not one._ready:
-        pytest.skip("this kernel does not make memory ready when it is asked to")
-    assert ahead.SLOTS <= one._ready < 40_000
-    assert torch.equal(kv[:, :, :100], before)
-    ready, other = kv[:, :, 100 : one._ready], kv[:, :, 40_000:]
-    with_faults = faults(lambda: other.fill_(1))
-    assert faults(lambda: ready.fill_(1)) < with_faults / 2
-    # As far as there are slots, and no further.
-    one.reached(59_000)
-    while one._working and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert one._ready == 60_000
-
-
-def test_a_kernel_that_cannot_make_it_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_POPULATE_WRITE", 9999)
-    one = Ahead(KVPool(1, 1, 16, 1000, 16, torch.float32, torch.device("cpu")).kv)
-    for _ in range(3):
-        one.reached(10)
-    assert one._ready == 0
 
 
 # -- cores -----------------------------------------------------------------------------------------------------------

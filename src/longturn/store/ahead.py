@@ -1,7 +1,7 @@
-"""Fresh memory of the pool is made ready before it is written: a step would wait for the system to find and clear it.
+"""Fresh memory is made ready before it is written: whoever wrote it would wait for the system to find and clear it.
 
-That takes longest in a virtual machine whose host has yet to find it as well: 3 ms for 2 MiB, and a step of a prompt
-came upon 60 such pieces (measured).
+That takes longest in a virtual machine whose host has yet to find it as well: 3 ms for a huge page, and a step of a
+prompt came upon 60 of them at once; 0.3 ms for a page of the host tier (measured).
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ import ctypes
 import mmap
 import threading
 import time
+from collections.abc import Sequence
 
-from torch import Tensor
-
-# So many slots beyond those in use are made ready.
-SLOTS = 8192
+# So much is made ready beyond what is in use.
+BYTES = 128 << 20
 _PIECE = 2 << 20
-# Of each core's time this takes one part in so many, so that steps hardly feel it.
+# Of a core's time this takes one part in so many, so that others hardly feel it.
 _REST = 5
 _POPULATE_WRITE = 23  # of madvise(2); since Linux 5.14
 
 
 class Ahead:
-    """Makes the slots of a pool [layers, 2, slots, kv_heads, d] in CPU memory ready, in a thread of its own."""
+    """Makes arrays of `n` items of so many bytes each ready together, in a thread of its own.
 
-    def __init__(self, kv: Tensor) -> None:
-        # Kept, so that the memory stays. The thread calls nothing of torch: a program that ends would not survive it.
-        self._kv = kv
-        self._slots, self._slot_bytes = kv.shape[2], kv.stride(2) * kv.element_size()
-        first, n_bytes = kv.data_ptr(), kv.stride(1) * kv.element_size()
-        self._sides = [first + side * n_bytes for side in range(kv.shape[0] * kv.shape[1])]
+    places: where they begin. Memory that is given back meanwhile takes no harm: whatever lies there keeps its content.
+    """
+
+    def __init__(self, places: Sequence[int], n: int, item_bytes: int) -> None:
+        self._places, self._n, self._item_bytes = places, n, item_bytes
+        self._step = max(BYTES // (item_bytes * len(places)), 1)
         self._wanted = self._ready = 0
         self._working = False
         self._lock = threading.Lock()
 
-    def reached(self, slot: int) -> None:
-        """Slots up to `slot` are in use; some more will be ready soon."""
-        if slot + SLOTS <= self._wanted or self._wanted == self._slots:
+    def reached(self, item: int) -> None:
+        """Items up to this one are in use; some more will be ready soon."""
+        if item + self._step <= self._wanted or self._wanted == self._n:
             return
         with self._lock:
-            self._wanted = min(slot + 2 * SLOTS, self._slots)
+            self._wanted = min(item + 2 * self._step, self._n)
             if not self._working:
                 self._working = True
                 threading.Thread(target=self._work, name="longturn-ahead", daemon=True).start()
 
     def _work(self) -> None:
+        # Nothing here may call into torch: a program that ends meanwhile would not survive it.
         try:
             madvise = ctypes.CDLL(None).madvise
         except (AttributeError, OSError):
@@ -56,8 +56,8 @@ class Ahead:
                 if first == stop:
                     self._working = False
                     return
-            for side in self._sides:
-                at, end = side + first * self._slot_bytes, side + stop * self._slot_bytes
+            for place in self._places:
+                at, end = place + first * self._item_bytes, place + stop * self._item_bytes
                 at = at // mmap.PAGESIZE * mmap.PAGESIZE
                 for piece in range(at, end, _PIECE):
                     began = time.monotonic()

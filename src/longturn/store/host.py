@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from longturn.errors import StoreError
+from longturn.store.ahead import Ahead
 from longturn.store.contract import Page, Pages, StoreStats, check_batch, check_sizes
 
 
@@ -29,6 +30,7 @@ class HostStore:
             self._arena = _arena(capacity_bytes // page_bytes, page_bytes)
         except (MemoryError, OSError) as error:
             raise StoreError(f"no host memory for a store of {capacity_bytes} bytes: give it less") from error
+        self._ahead = Ahead([self._arena.ctypes.data], len(self._arena), page_bytes)
         self._readable = self._arena.view()
         self._readable.flags.writeable = False
         self._frames: dict[bytes, int] = {}
@@ -106,6 +108,7 @@ class HostStore:
         if self._untouched == len(self._arena):
             return None
         self._untouched += 1
+        self._ahead.reached(self._untouched)
         return self._untouched - 1
 
 

@@ -12,6 +12,7 @@ import torch
 
 from longturn.cache import Runs
 from longturn.engine.runner.memory import huge_pages
+from longturn.store import Ahead
 
 # Pages come as read-only views of a store; they are only ever copied from.
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -44,8 +45,11 @@ class KVPool:
         self.page_bytes = math.prod(self._page_shape) * dtype.itemsize
         # The same memory as bytes [layers, 2, slots, bytes per token, layer and side], on the CPU.
         self._bytes: npt.NDArray[np.uint8] | None = None
+        self.ahead: Ahead | None = None
         if device.type == "cpu":
             self._bytes = self.kv.view(torch.uint8).flatten(3).numpy()
+            sides = [side.data_ptr() for side in self.kv.flatten(0, 1)]
+            self.ahead = Ahead(sides, slots, self._bytes.shape[3])
 
     @staticmethod
     def token_bytes(layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:

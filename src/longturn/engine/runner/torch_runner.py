@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from longturn.cache import Run, Runs
-from longturn.engine.runner.ahead import Ahead
 from longturn.engine.runner.attention import attend
 from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
@@ -114,7 +113,6 @@ class TorchRunner:
         """Make the pool. Raises ConfigError when the device has no room for it."""
         try:
             self.pool = KVPool(*self._kv_dims(), slots, page_size, self.dtype, self.device)
-            self._ahead = Ahead(self.pool.kv) if self.device.type == "cpu" else None
         except (RuntimeError, MemoryError, OSError) as error:
             raise ConfigError(f"no room for a pool of {slots} tokens: set fewer device tokens ({error})") from error
 
@@ -137,8 +135,8 @@ class TorchRunner:
         positions = np.concatenate([np.arange(span.start, span.start + len(span.tokens)) for span in spans])
         ids, at = torch.from_numpy(tokens).to(self.device), torch.from_numpy(positions).to(self.device)
         plan = StepPlan(self.pool.kv, spans, in_place=not self._deterministic, filling=self._filling)
-        if self._ahead is not None:
-            self._ahead.reached(int(plan.new_slots.max()))
+        if self.pool.ahead is not None:
+            self.pool.ahead.reached(int(plan.new_slots.max()))
         if self._whole is not None and self._whole.takes(plan):
             return self._whole(ids, at, plan)
         ends = np.cumsum([len(span.tokens) for span in spans]) - 1
