@@ -14,7 +14,7 @@ from math import ceil
 from statistics import median
 
 # A step may take so many times as long as one without a prompt; by chance some take longer.
-MOST_STALL = 1.8
+MOST_STALL = 1.9
 # Of so many steps the middle one counts: by chance some take far longer.
 _LAST = 7
 # Numbers of rows that linears compute without filling them up are multiples of this.
@@ -33,12 +33,12 @@ class Pace:
     def __init__(self, most: int, layers: int = 1) -> None:
         self._most = most
         self._layers = layers
-        # Seconds of steps without prompts, and of each token of a prompt in those with.
+        # Seconds of steps without prompts; tokens of prompts in those with, and seconds of each.
         self._idle_s: deque[float] = deque(maxlen=_LAST)
+        self._prompt: deque[float] = deque(maxlen=_LAST)
         self._token_s: deque[float] = deque(maxlen=_LAST)
         self._idle_of = 0
         self._steps = 0
-        self._prompt = 0.0
 
     def budget(self, decoding: int) -> float:
         """How many tokens of prompts the next step may compute beside the next tokens of `decoding` requests.
@@ -51,9 +51,11 @@ class Pace:
         if not self._idle_s or self._steps >= _STEPS_KNOWN:
             return 0
         least = _ROWS / self._layers if self._layers > 1 else _LEAST
-        borne = (MOST_STALL - 1) * median(self._idle_s) / median(self._token_s) if self._token_s else 0
-        # Of what little has been tried nothing is known of much.
-        return min(max(min(borne, 2 * self._prompt), least), self._most)
+        if not self._token_s:
+            return min(least, self._most)
+        borne = (MOST_STALL - 1) * median(self._idle_s) / median(self._token_s)
+        # Where little has been tried, nothing is known of much.
+        return min(max(min(borne, 2 * max(self._prompt)), least), self._most)
 
     def tokens(self, budget: float, decoding: int) -> int:
         """How many tokens to take at a time of a prompt that may have so much of a step."""
@@ -73,5 +75,6 @@ class Pace:
             self._idle_s.append(seconds)
             self._idle_of, self._steps = decoding, 0
         elif self._idle_s:
-            self._steps, self._prompt = self._steps + 1, prompt
+            self._steps += 1
+            self._prompt.append(prompt)
             self._token_s.append(max(seconds - median(self._idle_s), 1e-9) / prompt)
