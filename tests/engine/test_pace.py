@@ -31,10 +31,11 @@ def test_the_first_step_is_without_a_prompt_and_those_after_it_feel_their_way() 
 @pytest.mark.parametrize("token_s", [0.0001, 0.0004, 0.002])
 def test_it_finds_the_stall_that_is_allowed(token_s: float, layers: int) -> None:
     n = steps(Pace(512, layers), 30, 4, 0.040, token_s)[-1]
-    assert n == pytest.approx(min((MOST_STALL - 1) * 0.040 / token_s, 512))
+    borne = (MOST_STALL - 1) * 0.040 / token_s
+    assert n == pytest.approx(min(max(borne, 16 if layers == 1 else 64 / LAYERS), 512))
 
 
-@pytest.mark.parametrize(("layers", "least"), [(1, 16), (LAYERS, 64 / LAYERS)])
+@pytest.mark.parametrize(("layers", "least"), [(1, 16), (LAYERS, 64 / LAYERS), (80, 1)])
 def test_a_prompt_gets_on_however_slow_it_is(layers: int, least: float) -> None:
     assert steps(Pace(512, layers), 30, 16, 0.01, 1.0)[-1] == least
 

@@ -3,8 +3,8 @@
 A step that computes part of a prompt besides the next token of each running request makes all of them wait. How long,
 depends on the machine and on how far the prompt has got, so it is learned from the steps themselves. Far into a prompt
 few tokens take nearly as long as many, since all of their past is read for them. So where the runner can, it is the
-layers that are divided among steps instead (layered prefill: Lee et al. 2025): some tokens go through some
-layers in each.
+layers that are divided among steps instead (layered prefill: Lee et al. 2025): some tokens go through some layers in
+each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import ceil
 from statistics import median
 
 # A step may take so many times as long as one without a prompt; by chance some take longer.
-MOST_STALL = 1.9
+MOST_STALL = 1.75
 # Of so many steps the middle one counts: by chance some take far longer.
 _LAST = 7
 # Numbers of rows that linears compute without filling them up are multiples of this.
@@ -50,7 +50,7 @@ class Pace:
             self._idle_s.clear()
         if not self._idle_s or self._steps >= _STEPS_KNOWN:
             return 0
-        least = _ROWS / self._layers if self._layers > 1 else _LEAST
+        least = max(_ROWS / self._layers, 1) if self._layers > 1 else _LEAST
         if not self._token_s:
             return min(least, self._most)
         borne = (MOST_STALL - 1) * median(self._idle_s) / median(self._token_s)
