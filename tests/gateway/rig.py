@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from longturn.dialects.engines import metrics_paths
 from longturn.gateway import Budget, Options, Upstreams, running
@@ -17,6 +17,8 @@ from longturn.gateway.entries import Entries, Entry
 from longturn.ledger import RequestLine
 from longturn.ledger.book import Book
 from longturn.listening import listen, url_of
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -97,11 +99,18 @@ class Gateway:
 
     async def settled(self, count: int) -> list[Entry]:
         """The entries, once there are `count`."""
+        return await self._until(self.entries, count)
+
+    async def settled_lines(self, count: int) -> list[RequestLine]:
+        """The lines, once there are `count`; each is written after its entry."""
+        return await self._until(self.lines, count)
+
+    async def _until(self, read: Callable[[], list[T]], count: int) -> list[T]:
         for _ in range(300):
-            if len(found := await asyncio.to_thread(self.entries)) >= count:
+            if len(found := await asyncio.to_thread(read)) >= count:
                 return found
             await asyncio.sleep(0.05)
-        raise AssertionError(f"{len(found)} entries instead of {count}")
+        raise AssertionError(f"{len(found)} instead of {count}")
 
 
 @contextlib.asynccontextmanager

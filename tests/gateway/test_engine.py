@@ -63,7 +63,7 @@ async def test_an_evicted_prefix(tmp_path: Path, engine: EngineService, wire: Ca
                 path, body = wire(turns)
                 (await client.post(path, json=body)).raise_for_status()
             *_, entry = await proxy.settled(3)
-            lines = proxy.lines()
+            lines = await proxy.settled_lines(3)
     assert [line.miss for line in lines] == [line.miss for line in own]
     assert [line.use.cached for line in lines] == [line.use.cached for line in own]
     assert lines[2].miss is not None

@@ -127,7 +127,7 @@ async def test_a_gateway_that_is_killed_has_written_what_was_over(tmp_path: Path
         await process.wait()
         # The accountant reads what is left in the pipe, writes it and ends.
         assert len(await proxy.settled(20)) == 20
-        assert len(proxy.lines()) == 20
+        assert len(await proxy.settled_lines(20)) == 20
 
 
 async def test_a_gateway_that_is_killed_leaves_a_line_of_what_was_not_over(tmp_path: Path) -> None:

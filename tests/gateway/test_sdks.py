@@ -102,7 +102,7 @@ async def test_streams_are_the_same_with_and_without(kind: str, api: Provider, t
     assert len(direct) > 3
     first, second = (asked for asked in api.asked if asked.body)
     assert sent(first) == sent(second)
-    (line,) = proxy.lines()
+    (line,) = await proxy.settled_lines(1)
     assert (line.use.logical, dict(line.use.cached), line.use.output) == (100, {"provider": 64}, 9)
     assert line.model == "m"
     assert line.finish_reason is not None
@@ -131,7 +131,7 @@ async def test_answers_without_a_stream(api: Provider, tmp_path: Path) -> None:
         found = await asyncio.to_thread(client.messages.create, model="m", max_tokens=9, messages=MESSAGES)
         await proxy.settled(1)
     assert found.usage.cache_read_input_tokens == 64
-    (line,) = proxy.lines()
+    (line,) = await proxy.settled_lines(1)
     assert (line.model, line.use.written, line.finish_reason) == ("claude-x", 30, "end_turn")
 
 
