@@ -31,6 +31,8 @@ class HostStore:
         except (MemoryError, OSError) as error:
             raise StoreError(f"no host memory for a store of {capacity_bytes} bytes: give it less") from error
         self._ahead = Ahead([self._arena.ctypes.data], len(self._arena), page_bytes)
+        # What comes back from disk after a restart comes all at once.
+        self._ahead.reached(0)
         self._readable = self._arena.view()
         self._readable.flags.writeable = False
         self._frames: dict[bytes, int] = {}
