@@ -79,6 +79,16 @@ def on_the_way(one: Rig, asked: Asked) -> bool:
     return any(s.passage is not None and s.passage.layer for s in one.scheduler.running if s.request is asked.request)
 
 
+def half_way(one: Rig) -> tuple[Asked, Asked]:
+    """A stream, and a prompt that has got through some layers beside it."""
+    stream = one.submit(random_tokens(10, 1), 80)
+    one.step(3)
+    asked = one.submit(random_tokens(400, 2), 4)
+    while not on_the_way(one, asked):
+        one.step()
+    return stream, asked
+
+
 def spans_of(one: Rig) -> list[Span]:
     """What the runner is asked for from now on."""
     spans: list[Span] = []
@@ -121,22 +131,14 @@ def test_a_prompt_beside_a_stream(one: Rig, llama: Path) -> None:
 
 
 def test_a_stream_that_ends_meanwhile(one: Rig, llama: Path) -> None:
-    stream = one.submit(random_tokens(10, 1), 8)
-    one.step(3)
-    asked = one.submit(random_tokens(300, 2), 4)
-    while not on_the_way(one, asked):
-        one.step()
+    stream, asked = half_way(one)
     one.engine.cancel(stream.request.id)
     one.run(asked)
     assert asked.tokens == answer(llama, asked.prompt, 4)
 
 
 def test_a_prompt_that_is_cancelled_on_its_way(one: Rig, llama: Path) -> None:
-    stream = one.submit(random_tokens(10, 1), 60)
-    one.step(3)
-    asked = one.submit(random_tokens(300, 2), 4)
-    while not on_the_way(one, asked):
-        one.step()
+    stream, asked = half_way(one)
     one.engine.cancel(asked.request.id)
     assert asked.reason == "cancelled"
     # Nothing of what was half computed is found by the next one.
@@ -144,15 +146,11 @@ def test_a_prompt_that_is_cancelled_on_its_way(one: Rig, llama: Path) -> None:
     one.run(stream, again)
     one.idle()
     assert again.tokens == answer(llama, asked.prompt, 4)
-    assert stream.tokens == answer(llama, stream.prompt, 60)
+    assert stream.tokens == answer(llama, stream.prompt, 80)
 
 
 def test_a_prompt_that_is_preempted_on_its_way(one: Rig, llama: Path) -> None:
-    stream = one.submit(random_tokens(10, 1), 60)
-    one.step(3)
-    asked = one.submit(random_tokens(300, 2), 4)
-    while not on_the_way(one, asked):
-        one.step()
+    stream, asked = half_way(one)
     one.scheduler._preempt(next(s for s in one.scheduler.running if s.request is asked.request))
     assert not on_the_way(one, asked)
     one.run(stream, asked)
@@ -161,11 +159,7 @@ def test_a_prompt_that_is_preempted_on_its_way(one: Rig, llama: Path) -> None:
 
 
 def test_a_more_urgent_prompt_goes_past_one_on_its_way(one: Rig, llama: Path) -> None:
-    stream = one.submit(random_tokens(10, 1), 80)
-    one.step(3)
-    first = one.submit(random_tokens(500, 2), 4)
-    while not on_the_way(one, first):
-        one.step()
+    stream, first = half_way(one)
     second = one.submit(random_tokens(200, 3), 4, priority=1)
     one.run(second)
     assert not first.done

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-# So much is made ready beyond what is in use.
+# So much is ready beyond what is in use, or up to twice as much.
 BYTES = 128 << 20
 _PIECE = 2 << 20
 # Of a core's time this takes one part in so many, so that others hardly feel it.

@@ -19,7 +19,7 @@ class HostStore:
     """Pages in one preallocated arena of `capacity_bytes // page_bytes` frames. Safe for threads.
 
     It never evicts by itself: when it is full, `put` comes back short, and the cache policy decides what to delete. The
-    memory is virtual until a frame is first written. Raises StoreError for sizes that cannot work.
+    memory is virtual until frames are about to be written (see `Ahead`). Raises StoreError for sizes that cannot work.
     """
 
     def __init__(self, capacity_bytes: int, page_bytes: int) -> None:

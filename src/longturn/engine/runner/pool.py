@@ -22,7 +22,8 @@ class KVPool:
     """KV of `slots` tokens: one tensor [layers, 2, slots, kv_heads, head_dim], keys before values.
 
     A run of slots is contiguous in every layer, so attention reads it in place and a page is a strided copy. On the CPU
-    the memory is virtual until written. As bytes a page is [layers, 2, page_size, kv_heads, head_dim].
+    the memory is virtual until it is written, or made ready for that by `ahead`. As bytes a page is
+    [layers, 2, page_size, kv_heads, head_dim].
     """
 
     def __init__(
