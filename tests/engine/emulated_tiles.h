@@ -1,5 +1,6 @@
 /* AMX tiles in plain C, so that kernels for them are tested on every CPU: included before all else with -include. */
 #include <immintrin.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -26,13 +27,17 @@ static inline void emulated_store(int tile, void *to, long stride) {
         memcpy((char *)to + row * stride, emulated[tile][row], emulated_config.bytes[tile]);
 }
 
+/* Products of the first numbers of pairs and those of the second are summed apart, each with one rounding. */
 static inline void emulated_product(int c, int a, int b) {
     for (int m = 0; m < emulated_config.rows[c]; m++)
-        for (int k = 0; k < emulated_config.bytes[a] / 4; k++)
-            for (int n = 0; n < emulated_config.bytes[c] / 4; n++)
+        for (int n = 0; n < emulated_config.bytes[c] / 4; n++) {
+            float sums[2] = {0, 0};
+            for (int k = 0; k < emulated_config.bytes[a] / 4; k++)
                 for (int i = 0; i < 2; i++)
-                    ((float *)emulated[c][m])[n] += emulated_float(((uint16_t *)emulated[a][m])[2 * k + i]) *
-                                                    emulated_float(((uint16_t *)emulated[b][k])[2 * n + i]);
+                    sums[i] = fmaf(emulated_float(((uint16_t *)emulated[a][m])[2 * k + i]),
+                                   emulated_float(((uint16_t *)emulated[b][k])[2 * n + i]), sums[i]);
+            ((float *)emulated[c][m])[n] += sums[0] + sums[1];
+        }
 }
 
 #undef __AMX_BF16__

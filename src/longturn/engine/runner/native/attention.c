@@ -35,6 +35,7 @@ enum { AT_ONCE = 2 * LANES };
 
 /* Scores [n][16] of n keys [n][depth] for one tile of queries [depth / 2][16][2]; n is a multiple of 32. */
 static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth, struct coming *coming) {
+    written();
     for (long key = 0; key < n; key += 2 * LANES) {
         _tile_zero(0);
         _tile_zero(1);
@@ -53,6 +54,7 @@ static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, 
 
 /* sums [depth][16] += values [n / 32][depth][32] times shares [n / 2][16][2]; n is a multiple of 32. */
 static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth, struct coming *coming) {
+    written();
     for (long at = 0; at < depth; at += 2 * LANES) {
         float *c = sums + at * LANES;
         _tile_loadd(0, c, 64);

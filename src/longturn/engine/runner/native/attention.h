@@ -5,7 +5,11 @@
 
 enum {
     KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
-    FEWEST_ROWS = 8, /* without tiles, up to so many rows of a kv head are attended as few.c does */
+#ifdef __AMX_BF16__
+    FEWEST_ROWS = 4, /* up to so many rows of a kv head are attended as few.c does; tiles are as quick for more */
+#else
+    FEWEST_ROWS = 8,
+#endif
     MOST_HEADS = 4,  /* kv heads that it takes together: their keys lie side by side */
 };
 
@@ -33,10 +37,5 @@ void attend_few(long rows, long n_heads, const bf16 *query, bf16 *out, const bf1
 
 /* Whether a span is to be attended so. */
 static inline int few_rows(const struct span *span, const struct shape *shape) {
-#ifdef __AMX_BF16__
-    (void)span, (void)shape;
-    return 0;
-#else
     return span->n == 1 && shape->heads / shape->kv_heads <= FEWEST_ROWS;
-#endif
 }

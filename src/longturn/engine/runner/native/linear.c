@@ -16,7 +16,7 @@ EXPORT int longturn_tiles(void) {
 enum {
     BLOCK = 256,    /* rows that a thread takes at a time */
     MOST_ROWS = 12, /* whose sums fit in the registers of a CPU without tiles */
-    SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead where rows are too few to hide the wait */
+    SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead */
 };
 
 /* weight [n_out, n_in] to panels [n_out / 32][n_in / 2 pairs][32][2], zeros beyond the last output, so that a panel is
@@ -46,7 +46,9 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
     struct pending all[2];
     struct pending *now = &all[0], *before = &all[1];
     before->next = before->rows = 0;
-    int few = rows <= FEW;
+    /* With more than few rows the tiles are busy long enough for the panel after this one to come meanwhile. */
+    long share = rows <= FEW ? 0 : round_up(DEPTH * FEW, rows) / rows;
+    const char *coming = (const char *)(packed + COLUMNS * n_in);
     for (long row = 0; row < rows; row += now->rows, now = before, before = now == all ? all + 1 : all) {
         long n = least(2 * LANES, rows - row);
         if (n < 2 * LANES) n = least(LANES, n);
@@ -59,7 +61,8 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         _tile_zero(2);
         _tile_zero(3);
         for (long at = 0; at < n_in; at += DEPTH, b += DEPTH * COLUMNS) {
-            for (long i = 0; few && i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
+            for (long i = 0; i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
+            for (long i = 0; i < share; i++, coming += 64) _mm_prefetch(coming, _MM_HINT_T1);
             _tile_loadd(4, above + at, stride);
             _tile_loadd(6, b, 2 * COLUMNS * sizeof(bf16));
             _tile_dpbf16ps(0, 4, 6);
@@ -144,8 +147,8 @@ void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, 
         rounded = &all;
     }
     tiles_on(LANES);
-    if (rows <= FEW) {
-        /* Reading the weight takes the time: each thread reads a part in one piece. */
+    if (rows <= 2 * FEW) {
+        /* Reading the weight takes the time, or most of it: each thread reads a part in one piece. */
 #pragma omp for schedule(static)
         for (long panel = 0; panel < panels; panel++) some_rows(linear, x, rounded, other, out, 0, rows, panel);
     } else {

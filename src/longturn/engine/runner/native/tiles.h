@@ -84,12 +84,16 @@ static inline __m512 power_of_two(__m512 x) {
 /* Whether the system lets this process use tiles. */
 static inline int tiles_allowed(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
+/* What was written before this is in memory: the compiler does not know that instructions for tiles read it. */
+static inline void written(void) { __asm__ volatile("" ::: "memory"); }
+
 /* rows: of all tiles but 6 and 7, which hold what is multiplied from the right. */
 static inline void tiles_on(long rows) {
     struct { uint8_t palette, row, reserved[14]; uint16_t bytes[16]; uint8_t rows[16]; } __attribute__((packed)) config;
     memset(&config, 0, sizeof config);
     config.palette = 1;
     for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = i < 6 ? rows : LANES;
+    written();
     _tile_loadconfig(&config);
 }
 
