@@ -22,12 +22,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from longturn.cache import Run, Runs
+from longturn.engine.build import CPU_CHUNK
 from longturn.engine.models import resolve
-from longturn.engine.options import EngineOptions
 from longturn.engine.runner.contract import Span
 from longturn.engine.runner.torch_runner import TorchRunner
-
-CHUNK = EngineOptions.chunk_tokens
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -59,8 +57,8 @@ def main() -> None:
 
     def prefill_ours(prompt: np.ndarray[Any, Any]) -> None:
         runs = Runs([Run(0, len(prompt))])
-        for start in range(0, len(prompt), CHUNK):
-            stop = min(start + CHUNK, len(prompt))
+        for start in range(0, len(prompt), CPU_CHUNK):
+            stop = min(start + CPU_CHUNK, len(prompt))
             ours.execute([Span(prompt[start:stop], start, runs.slice(0, stop), stop == len(prompt), True)])
 
     def prefill_plain(prompt: np.ndarray[Any, Any]) -> None:

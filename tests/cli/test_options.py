@@ -63,7 +63,7 @@ def test_every_engine_option_can_be_set_and_shows_its_true_default():
     assert names | {"cache"} == set(inspect.signature(EngineOptions).parameters)
     hints = get_type_hints(engine_options, localns={"EngineOptions": object}, include_extras=True)
     defaults = EngineOptions()
-    for name in ("model", "device", "dtype", "max_running", "max_waiting", "chunk_tokens", "page_size", "eviction"):
+    for name in ("model", "device", "dtype", "max_running", "max_waiting", "page_size", "eviction"):
         assert hints[name].__metadata__[0].show_default == str(getattr(defaults, name))
     assert hints["write_policy"].__metadata__[0].show_default == defaults.write_policy
     assert parse_size(hints["host_bytes"].__metadata__[0].show_default) == defaults.host_bytes

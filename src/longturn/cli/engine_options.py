@@ -40,7 +40,7 @@ def engine_options(
     context: Annotated[int | None, _engine("Most tokens of prompt and answer.", "the model's")] = None,
     max_running: Annotated[int | None, _engine("Requests computed at once.", "16")] = None,
     max_waiting: Annotated[int | None, _engine("Requests in the queue; more are refused.", "256")] = None,
-    chunk_tokens: Annotated[int | None, _engine("Most tokens in one step.", "2048")] = None,
+    chunk_tokens: Annotated[int | None, _engine("Most tokens in one step.", "512 on a CPU, else 2048")] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Same bits with or without cache; slower.", rich_help_panel="Engine")
     ] = False,

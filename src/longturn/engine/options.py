@@ -27,9 +27,10 @@ class EngineOptions:
     instead of page_size, eviction and write_policy; cache: False computes every prompt in full.
     device_tokens: slots of the device pool, None for what fits beside the model; host_bytes, disk_bytes: size of the
     tiers below (0: none); host_tokens: instead of host_bytes; disk_dir: where the disk tier lies.
-    max_running, max_waiting: requests at once, and queued; chunk_tokens: most tokens in one step of the model;
-    context: longest prompt and output, None for the model's own; threads: CPU threads of the model, None for all
-    cores; deterministic: answers do not depend on what is cached or who else is served, at the price of speed.
+    max_running, max_waiting: requests at once, and queued; chunk_tokens: most tokens in one step of the model, None for
+    what suits the device; context: longest prompt and output, None for the model's own; threads: CPU threads of the
+    model, None for all cores; deterministic: answers do not depend on what is cached or who else is served, at the
+    price of speed.
     """
 
     model: str = "demo"
@@ -49,7 +50,7 @@ class EngineOptions:
     write_policy: str = "write_through"
     max_running: int = 16
     max_waiting: int = 256
-    chunk_tokens: int = 2048
+    chunk_tokens: int | None = None
     context: int | None = None
     threads: int | None = None
     deterministic: bool = False
