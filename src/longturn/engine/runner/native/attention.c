@@ -190,17 +190,17 @@ static void take_keys(struct room *room, struct reader *reader, const bf16 *keys
             _mm512_store_si512(room->keys + i * depth + at, piece_of(key, at, shape->dim));
     }
     for (long key = 0; key < filled; key += DEPTH)
-        for (long at = 0; at < depth; at += LANES) {
-            __mmask16 inside = at < shape->dim ? first_lanes(shape->dim - at) : 0;
-            __m512i r[LANES];
-            for (long i = 0; i < LANES; i++) {
-                __m256i even = _mm256_maskz_loadu_epi16(inside, rows[key + 2 * i] + at);
-                __m256i odd = _mm256_maskz_loadu_epi16(inside, rows[key + 2 * i + 1] + at);
-                r[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
-            }
-            transpose(r);
+        for (long at = 0; at < depth; at += DEPTH) {
+            __m512i even[LANES], odd[LANES];
+            for (long i = 0; i < LANES; i++) even[i] = piece_of(rows[key + 2 * i], at, shape->dim);
+            transpose(even);
+            for (long i = 0; i < LANES; i++) odd[i] = piece_of(rows[key + 2 * i + 1], at, shape->dim);
+            transpose(odd);
             bf16 *to = room->values + key * depth + at * DEPTH;
-            for (long i = 0; i < LANES; i++) _mm512_store_si512(to + i * DEPTH, r[i]);
+            for (long i = 0; i < LANES; i++, to += 2 * DEPTH) {
+                _mm512_store_si512(to, _mm512_mask_mov_epi16(even[i], 0xaaaaaaaa, _mm512_slli_epi32(odd[i], 16)));
+                _mm512_store_si512(to + DEPTH, _mm512_mask_mov_epi16(_mm512_srli_epi32(even[i], 16), 0xaaaaaaaa, odd[i]));
+            }
         }
 }
 

@@ -54,15 +54,19 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         if (n < 2 * LANES) n = least(LANES, n);
         const bf16 *above = x + row * n_in, *below = above + LANES * n_in, *b = packed;
         begin(now, linear, other, out, row, n, panel);
-        for (long i = 0; i < n; i++) __builtin_prefetch(now->out + (i * n_out + now->column) * size_of_one(linear), 1);
+        long fetched = now->column, end = now->column + n * n_out;
         if (n < LANES) tiles_on(n);
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
         for (long at = 0; at < n_in; at += DEPTH, b += DEPTH * COLUMNS) {
-            for (long i = 0; i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
+            for (long i = 0; row == 0 && i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
             for (long i = 0; i < share; i++, coming += 64) _mm_prefetch(coming, _MM_HINT_T1);
+            for (long i = 0; i < at_a_time && fetched < end; i++, fetched += n_out) {
+                __builtin_prefetch(now->out + fetched * size_of_one(linear), 1);
+                if (other) __builtin_prefetch(now->other + fetched);
+            }
             _tile_loadd(4, above + at, stride);
             _tile_loadd(6, b, 2 * COLUMNS * sizeof(bf16));
             _tile_dpbf16ps(0, 4, 6);
