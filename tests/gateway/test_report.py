@@ -162,6 +162,24 @@ async def test_what_has_no_price_is_not_shown_as_free(tmp_path: Path) -> None:
     assert all("?" in row and "$" not in row for row in rows), rows
 
 
+async def test_what_came_without_usage_is_not_shown_as_free(tmp_path: Path) -> None:
+    async def silent(_: Seen, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        choices = [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]
+        answer = json.dumps({"model": "gpt-5.1", "choices": choices}).encode()
+        writer.write(answer_of(answer, "Content-Type: application/json"))
+
+    async with upstream(silent) as server, gateway(tmp_path, server.url, prices="openai") as proxy:
+        await raw(proxy.port, post("/v1/chat/completions", body("1", "Hi."), "X-Session-Id: quiet"))
+        await proxy.settled(1)
+        await proxy.settled_lines(1)
+    ledger = str(tmp_path / "gateway.db")
+    found = await asyncio.to_thread(told, "--ledger", ledger)
+    assert (found["without_usage"], found["sessions"][0]["without_usage"]) == (1, 1)
+    text = await asyncio.to_thread(shown, "--ledger", ledger)
+    assert "?" in text
+    assert "$" not in text
+
+
 async def test_an_accountant_that_is_killed_is_replaced(tmp_path: Path) -> None:
     async with upstream(answers) as server, started(tmp_path, "--upstream", server.url) as (proxy, process):
         await raw(proxy.port, post("/v1/chat/completions", body("1", "Hi.")))

@@ -82,12 +82,12 @@ def _show(report: Report, rows: int) -> None:
     share = every.use.cached_total / every.use.logical if every.use.logical else 0.0
     console.print(
         f"{every.requests:,} requests: logical {every.use.logical:,} = cached {every.use.cached_total:,} ({share:.1%}) "
-        f"+ computed {every.use.computed:,} · output {every.use.output:,} · {_usd(every.usd)}"
+        f"+ computed {every.use.computed:,} · output {every.use.output:,} · {_usd(every.usd, _unknown(every))}"
     )
     if every.unpriced:
         console.print(f"{every.unpriced:,} of them have no known price and are not in the sums of dollars.")
-    if report.without_usage:
-        console.print(f"{report.without_usage:,} answers came without usage (OpenAI: ask for it in streams).")
+    if every.without_usage:
+        console.print(f"{every.without_usage:,} answers came without usage (OpenAI: ask for it in streams).")
     if others := {name: n for name, n in report.outcomes.items() if name != "complete"}:
         console.print("Not complete: " + ", ".join(f"{n:,} {name}" for name, n in others.items()))
 
@@ -151,15 +151,20 @@ def _sums(title: str, parts: list[Sum], rows: int) -> Table:
             f"{part.use.logical:,}",
             f"{cached:.0%}",
             f"{part.use.output:,}",
-            _usd(part.usd, part.unpriced),
+            _usd(part.usd, _unknown(part)),
             f"{part.misses:,}",
             _usd(part.lost_usd, part.unpriced) if part.misses else "",
         )
     return table
 
 
-def _usd(usd: float, unpriced: int = 0) -> str:
-    """A sum; a question mark where nothing is in it because no price is known."""
-    if unpriced and not usd:
+def _unknown(part: Sum) -> int:
+    """Of how many requests nobody knows what they have cost."""
+    return part.unpriced + part.without_usage
+
+
+def _usd(usd: float, unknown: int) -> str:
+    """A sum; a question mark where nothing is in it because of none it is known."""
+    if unknown and not usd:
         return "?"
     return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"

@@ -22,6 +22,7 @@ DRIFTS = 20
 @dataclass(slots=True)
 class Sum:
     """Requests that have something in common. usd: of those whose price is known; unpriced: how many others there are.
+    without_usage: answers that did not say what they took.
 
     misses, lost_tokens, lost_usd: what causes that can be mended have cost; a compaction on purpose is none.
     """
@@ -31,6 +32,7 @@ class Sum:
     use: TokenUse = NO_USE
     usd: float = 0.0
     unpriced: int = 0
+    without_usage: int = 0
     misses: int = 0
     lost_tokens: int = 0
     lost_usd: float = 0.0
@@ -42,6 +44,8 @@ class Sum:
         usd = _usd(line, entry)
         self.usd += usd or 0.0
         self.unpriced += usd is None and line.use != NO_USE
+        answered = entry is not None and entry.status is not None and entry.status < 400
+        self.without_usage += answered and line.use == NO_USE
         if entry is not None and entry.mechanism is not None and not entry.intentional:
             self.misses += 1
             self.lost_tokens += entry.lost_tokens
@@ -97,7 +101,6 @@ class Report:
     keys: list[Sum] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
     outcomes: dict[str, int] = field(default_factory=dict)
-    without_usage: int = 0
     drifting: int = 0
     drifts: list[Entry] = field(default_factory=list)
     engines: list[Reconciled] = field(default_factory=list)
@@ -111,7 +114,7 @@ class Report:
             "keys": [part.to_dict() for part in self.keys],
             "causes": [asdict(cause) for cause in self.causes],
             "outcomes": self.outcomes,
-            "without_usage": self.without_usage,
+            "without_usage": self.all.without_usage,
             "drifting": self.drifting,
             "drifts": [asdict(entry) for entry in self.drifts],
             "engines": [asdict(engine) for engine in self.engines],
@@ -136,7 +139,6 @@ def report(lines: Iterable[RequestLine], entries: Iterable[Entry]) -> Report:
         if entry is not None:
             sums.append((keys, entry.key))
             outcomes[entry.outcome if entry.status is None or entry.status < 400 else f"http {entry.status}"] += 1
-            found.without_usage += line.use == NO_USE and entry.status is not None and entry.status < 400
             if entry.mechanism is not None:
                 name = (entry.mechanism, entry.intentional)
                 _count(causes, name, entry)

@@ -10,7 +10,8 @@
 
 #ifdef __AMX_BF16__
 /* A tile adds up the products of the first numbers of DEPTH / 2 pairs and those of the second, each with one rounding,
- * and adds the sum of both to what was there (TDPBF16PS in Intel's manual). */
+ * and adds the sum of both to what was there (TDPBF16PS in Intel's manual). That it takes numbers below the smallest
+ * normal one for 0 is left out: a score is no other for it. */
 typedef float factor;
 struct pairs { __m512 first, second; };
 struct sums { __m512 first, second; };
