@@ -12,6 +12,7 @@ import typer
 from longturn.cli.engine_options import DISK_BYTES, engine_options
 from longturn.cli.sizes import parse_size
 from longturn.engine import EngineOptions
+from longturn.engine.build import CPU_CHUNK, OTHER_CHUNK
 
 
 @pytest.mark.parametrize(
@@ -65,5 +66,6 @@ def test_every_engine_option_can_be_set_and_shows_its_true_default():
     defaults = EngineOptions()
     for name in ("model", "device", "dtype", "max_running", "max_waiting", "page_size", "eviction"):
         assert hints[name].__metadata__[0].show_default == str(getattr(defaults, name))
+    assert hints["chunk_tokens"].__metadata__[0].show_default == f"{CPU_CHUNK} on a CPU, else {OTHER_CHUNK}"
     assert hints["write_policy"].__metadata__[0].show_default == defaults.write_policy
     assert parse_size(hints["host_bytes"].__metadata__[0].show_default) == defaults.host_bytes

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from longturn.engine.build import CPU_CHUNK
 from longturn.engine.scheduler import Scheduler
 from tests.engine.rig import PAGE_BYTES, Asked, Reference, Rig, random_tokens, rig
 
@@ -68,6 +69,15 @@ def test_arriving_one_by_one(llama: Path, right: Reference) -> None:
             one.step(3)
         one.run(*asked)
         assert [each.tokens for each in asked] == [right(prompt, 12) for prompt in crowd()]
+
+
+def test_a_cpu_takes_small_steps_unless_told_otherwise(llama: Path) -> None:
+    with rig(llama) as one:
+        one.ask(random_tokens(CPU_CHUNK + 1, 1), 1)
+        assert one.engine.counters.steps == 2
+    with rig(llama, chunk_tokens=2 * CPU_CHUNK) as one:
+        one.ask(random_tokens(CPU_CHUNK + 1, 1), 1)
+        assert one.engine.counters.steps == 1
 
 
 def test_a_step_stays_within_its_budget(llama: Path) -> None:

@@ -164,7 +164,7 @@ def _unknown(part: Sum) -> int:
 
 
 def _usd(usd: float, unknown: int) -> str:
-    """A sum; a question mark where nothing is in it because of none it is known."""
+    """A sum; a question mark where it is 0 because of no request it is known."""
     if unknown and not usd:
         return "?"
     return f"${usd:,.2f}" if usd >= 1 or not usd else f"${usd:.4f}"

@@ -26,8 +26,8 @@ from longturn.store import DiskStore, HostStore, PageStore
 
 # In deterministic mode prompts are computed, kept and reused in chunks of this many tokens.
 DETERMINISTIC_CHUNK = 256
-# Most tokens of a step. On the CPU what more of them need would not fit in its caches: 2,048 at once took an eighth
-# more time than in four steps (measured), and a hundred megabytes.
+# Most tokens of a step. On the CPU what more of them need would not fit in its caches: 2,048 at once took a sixth more
+# time than in four steps (measured, Xeon with AMX), and a hundred megabytes.
 CPU_CHUNK, OTHER_CHUNK = 512, 2048
 # Without --device-tokens the pool takes this share of the memory that is free once the model is loaded.
 _POOL_SHARE = 0.25

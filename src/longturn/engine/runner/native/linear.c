@@ -61,6 +61,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
         _tile_zero(2);
         _tile_zero(3);
         for (long at = 0; at < n_in; at += DEPTH, b += DEPTH * COLUMNS) {
+            /* Later rows find the panel in the second-level cache. */
             for (long i = 0; row == 0 && i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
             for (long i = 0; i < share; i++, coming += 64) _mm_prefetch(coming, _MM_HINT_T1);
             for (long i = 0; i < at_a_time && fetched < end; i++, fetched += n_out) {
