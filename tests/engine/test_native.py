@@ -1,4 +1,5 @@
-"""The native kernels against plain arithmetic in float32, as compiled here, without tiles, and with emulated ones."""
+"""The native kernels against plain arithmetic in float32, as compiled here, without tiles, with emulated ones, and with
+vectors of eight lanes."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ SHAPES = [(9, 3, 64), (4, 2, 16), (8, 2, 128), (2, 2, 80), (3, 1, 8), (4, 1, 256
 
 WITHOUT_TILES = ("-mno-amx-bf16", "-mno-amx-tile", "-mno-amx-int8")
 WITH_TILES = ("-include", str(Path(__file__).with_name("emulated_tiles.h")))
+# Outputs of a panel with eight lanes.
+EIGHT_LANES_COLUMNS = 16
+EIGHT_LANES = (*WITHOUT_TILES, "-mno-avx512f")
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +37,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("compiled")
 
 
-@pytest.fixture(params=[(), WITHOUT_TILES, WITH_TILES], ids=["as compiled here", "without tiles", "with tiles"])
+@pytest.fixture(
+    params=[(), WITHOUT_TILES, WITH_TILES, EIGHT_LANES],
+    ids=["as compiled here", "without tiles", "with tiles", "eight lanes"],
+)
 def options(request: pytest.FixtureRequest, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the kernels are compiled with."""
+    if request.param and native(64).columns == EIGHT_LANES_COLUMNS:
+        pytest.skip("this CPU has no more than eight lanes: the kernels as compiled here are all there are")
     if request.param:
         monkeypatch.setattr(library, "OPTIONS", (*library.OPTIONS, *request.param))
         monkeypatch.setenv("LONGTURN_CACHE", str(compiled))

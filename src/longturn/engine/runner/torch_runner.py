@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longturn.cache import Run, Runs
 from longturn.engine.runner.attention import attend
@@ -83,11 +83,12 @@ class TorchRunner:
         self.same_bits, self._filling = False, AS_THEY_COME
         self._whole: WholeModel | None = None
         self.native: Native | Unavailable = Unavailable("they are not asked for, or not for this device and type")
-        if self.device.type == "cpu" and self.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            _, kv_heads, dim = self._kv_dims()
-            if native:
-                self.native = find(dim)
-            kernels = self.native if isinstance(self.native, Native) else None
+        suited = self.device.type == "cpu" and self.dtype == torch.bfloat16
+        _, kv_heads, dim = self._kv_dims()
+        if suited and native:
+            self.native = find(dim, {child.in_features for child in model.modules() if isinstance(child, nn.Linear)})
+        kernels = self.native if isinstance(self.native, Native) else None
+        if kernels or (suited and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
             replace_layers(model, BITS[weights], kernels)
             share_embedding(model)
             own_memory(model)

@@ -1,8 +1,8 @@
-"""Kernels of our own for CPUs with AVX-512 BF16 (and AMX): attention over the pool, linears, rotary, RMS norm.
+"""Kernels of our own for CPUs with AVX2, or AVX-512 BF16 (and AMX): attention over the pool, linears, rotary, RMS norm.
 
 `attention.c` and `few.c` (single tokens), `linear.c` and `levels.c` (weights of few bits) and `rows.c` say what they
-compute, `cores.c` on which cores, and `layer.c` puts it together, `library.py` compiles them, `calls.py` and `layer.py`
-hand them tensors.
+compute, `vectors.h` with what, `cores.c` on which cores, and `layer.c` puts it together, `library.py` compiles them,
+`calls.py` and `layer.py` hand them tensors.
 """
 
 from longturn.engine.runner.native.calls import WHOLE, Layout, Native, NativeLinear, find

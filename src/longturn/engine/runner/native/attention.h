@@ -5,10 +5,10 @@
 
 enum {
     KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
-#ifdef __AMX_BF16__
-    FEWEST_ROWS = 4, /* up to so many rows of a kv head are attended as few.c does; tiles are as quick for more */
+#if defined(SIXTEEN_LANES) && !defined(TILES)
+    FEWEST_ROWS = 8, /* up to so many rows of a kv head are attended as few.c does */
 #else
-    FEWEST_ROWS = 8,
+    FEWEST_ROWS = 4, /* tiles are as quick for more, and eight lanes are full with them */
 #endif
     MOST_HEADS = 4,  /* kv heads that it takes together: their keys lie side by side */
 };
@@ -19,14 +19,6 @@ struct reader { const int64_t *run; int64_t slot; };
 static inline int64_t next_slot(struct reader *reader) {
     if (reader->slot == reader->run[1]) reader->run += 2, reader->slot = reader->run[0];
     return reader->slot++;
-}
-
-/* 32 bfloat16 numbers from `at` on of a row of `dim`, zeros beyond its end. */
-static inline __m512i piece_of(const bf16 *row, long at, long dim) {
-    if (at + DEPTH <= dim) return _mm512_loadu_si512(row + at);
-    long n = dim - at;
-    __mmask32 inside = n <= 0 ? 0 : (1u << n) - 1;
-    return _mm512_maskz_loadu_epi16(inside, row + at);
 }
 
 /* The heads of one token that belong to n_heads kv heads (at most MOST_HEADS), `rows` (at most FEWEST_ROWS) to each:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 
 import numpy as np
@@ -17,8 +17,8 @@ from longturn.engine.runner.memory import Weights
 from longturn.engine.runner.native.library import Unavailable, compiled
 
 MOST_DIM = 256
-# Inputs of a linear come in multiples of this; outputs are filled up to a multiple.
-DEPTH = 32
+# Inputs of a linear come in multiples of this.
+INPUTS = 32
 # Bits of a weight that is not rounded.
 WHOLE = 16
 # As `enum operation` in linear.c numbers them.
@@ -63,7 +63,8 @@ class NativeLinear:
         scales: Tensor | None = None
         if bits < WHOLE:
             few = levels_of(weight, bits)
-            levels, scales = native.weights.keep(_panels(few)), native.weights.keep(_scales(few))
+            panels, scales = _panels(few, native.columns), _scales(few, native.columns)
+            levels, scales = native.weights.keep(panels), native.weights.keep(scales)
             weight = few.meant
         packed = native.pack(weight) if bits == WHOLE or native.tiles else None
         # Kept, so that the memory stays.
@@ -73,7 +74,7 @@ class NativeLinear:
         self.described = Linear(*addresses, bits, n_in, n_out, OPERATIONS.index(operation))
         self.same_bits = packed is None or levels is None
         self._room = int(native.library.longturn_linear_room(ctypes.byref(self.described)))
-        self._n_out, self._dtype = n_out, torch.bfloat16
+        self._n_out, self._columns, self._dtype = n_out, native.columns, torch.bfloat16
 
     def wide(self) -> NativeLinear:
         """The same linear with results in float32, as they were summed."""
@@ -88,9 +89,9 @@ class NativeLinear:
         packed = self._parts[0]
         assert packed is not None
         # In a panel of so many rows the same pairs of all lie side by side.
-        pairs = packed.view(torch.int32).view(-1, self.described.n_in // 2, DEPTH)
+        pairs = packed.view(torch.int32).view(-1, self.described.n_in // 2, self._columns)
         at = numbers.reshape(-1)
-        return pairs[at // DEPTH, :, at % DEPTH].view(packed.dtype).view(*numbers.shape, -1)
+        return pairs[at // self._columns, :, at % self._columns].view(packed.dtype).view(*numbers.shape, -1)
 
     def __call__(self, x: Tensor, other: Tensor | None) -> Tensor:
         x = x.contiguous()
@@ -109,25 +110,25 @@ class NativeLinear:
         return out
 
 
-def _panels(weight: Levels) -> Tensor:
-    """As levels.c reads them: uint8 [out / 32][in / 4][32][4], of four bits two such quads in one."""
-    levels = _filled(weight.levels)
-    panels, n_in = levels.shape[0] // DEPTH, levels.shape[1]
+def _panels(weight: Levels, columns: int) -> Tensor:
+    """As levels.c reads them: uint8 [out / columns][in / 4][columns][4], of four bits two such quads in one."""
+    levels = _filled(weight.levels, columns)
+    panels, n_in = levels.shape[0] // columns, levels.shape[1]
     if weight.bits == 8:
-        return levels.view(panels, DEPTH, n_in // 4, 4).transpose(1, 2)
-    first, second = levels.view(panels, DEPTH, n_in // 8, 2, 4).unbind(3)
+        return levels.view(panels, columns, n_in // 4, 4).transpose(1, 2)
+    first, second = levels.view(panels, columns, n_in // 8, 2, 4).unbind(3)
     return (first | second << 4).transpose(1, 2)
 
 
-def _scales(weight: Levels) -> Tensor:
-    """As levels.c reads them: bfloat16 [out / 32][in / 32][2][32], scales before middles."""
-    both = torch.stack((_filled(weight.scales), _filled(weight.middles)), 1)
-    return both.view(-1, DEPTH, 2, both.shape[-1]).permute(0, 3, 2, 1).bfloat16()
+def _scales(weight: Levels, columns: int) -> Tensor:
+    """As levels.c reads them: bfloat16 [out / columns][in / 32][2][columns], scales before middles."""
+    both = torch.stack((_filled(weight.scales, columns), _filled(weight.middles, columns)), 1)
+    return both.view(-1, columns, 2, both.shape[-1]).permute(0, 3, 2, 1).bfloat16()
 
 
-def _filled(rows: Tensor) -> Tensor:
-    """With zeros up to a multiple of DEPTH rows."""
-    return torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % DEPTH))
+def _filled(rows: Tensor, columns: int) -> Tensor:
+    """With zeros up to whole panels of so many rows."""
+    return torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % columns))
 
 
 class Layout:
@@ -161,10 +162,16 @@ class Layout:
             self.begin, self.end = passage.layer, spans[-1].until
 
 
-def find(dim: int) -> Native | Unavailable:
-    """The kernels, for heads of this size; or why they do not serve."""
+def find(dim: int, inputs: Iterable[int] = ()) -> Native | Unavailable:
+    """The kernels, for heads of this size and linears with so many inputs; or why they do not serve.
+
+    Where oneDNN has none for bfloat16 they have to serve for all linears.
+    """
     if dim > MOST_DIM or dim % 2:
         return Unavailable(f"heads of {dim} numbers")
+    odd = [n_in for n_in in inputs if n_in % INPUTS]
+    if odd and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return Unavailable(f"a linear of {odd[0]} inputs, which are no multiple of {INPUTS}")
     found = compiled()
     return found if isinstance(found, Unavailable) else Native(found, dim)
 
@@ -183,7 +190,7 @@ class Native:
         self._work = torch.empty(0, dtype=torch.uint8)
         self.weights = Weights()
         self.library = found
-        self.tiles = bool(found.longturn_tiles())
+        self.tiles, self.columns = bool(found.longturn_tiles()), int(found.longturn_columns())
         self._pack = found.longturn_pack
         self._pack.argtypes = (pointer, pointer, number, number, ctypes.c_int)
         found.longturn_linear.argtypes = (pointer,) * 4 + (number, pointer, ctypes.c_int)
@@ -204,13 +211,13 @@ class Native:
     def pack(self, weight: Tensor) -> Tensor:
         """A weight [out, in] in bfloat16, as linear.c reads it."""
         n_out, n_in = weight.shape
-        packed = self.weights.take(-(-n_out // DEPTH) * DEPTH * n_in)
+        packed = self.weights.take(-(-n_out // self.columns) * self.columns * n_in)
         self._pack(weight.contiguous().data_ptr(), packed.data_ptr(), n_out, n_in, self.threads)
         return packed
 
     def linear(self, weight: Tensor, bias: Tensor | None, operation: str, bits: int = WHOLE) -> NativeLinear | None:
         """The linear [out, in] as these kernels compute it; None where they cannot."""
-        if weight.shape[1] % DEPTH:
+        if weight.shape[1] % INPUTS:
             return None
         return NativeLinear(self, weight, bias, operation, bits)
 

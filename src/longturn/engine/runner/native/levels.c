@@ -6,7 +6,15 @@
  */
 #include "linear.h"
 
-enum { GROUP = 32, QUAD = 4, MOST_LEVEL_ROWS = 6 /* whose sums fit in the registers */ };
+enum {
+    GROUP = 32,
+    QUAD = 4,
+#ifdef SIXTEEN_LANES
+    MOST_LEVEL_ROWS = 6, /* whose sums fit in the registers */
+#else
+    MOST_LEVEL_ROWS = 3,
+#endif
+};
 
 static struct rounded divide(char *room, long rows, long n_in) {
     struct rounded rounded;
@@ -19,17 +27,25 @@ static struct rounded divide(char *room, long rows, long n_in) {
 long level_room(long n_in) { return n_in + n_in / GROUP * 2 * (long)sizeof(float); }
 
 static void round_row(const bf16 *x, int8_t *levels, float *scale, float *sum, long n_in) {
-    for (long group = 0; group < n_in / GROUP; group++) {
-        __m512 a = widened(_mm256_loadu_si256((const __m256i *)(x + group * GROUP)));
-        __m512 b = widened(_mm256_loadu_si256((const __m256i *)(x + group * GROUP + LANES)));
-        float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-        __m512 factor = _mm512_set1_ps(most > 0 ? 127.0f / most : 0.0f);
-        __m512i p = _mm512_cvtps_epi32(_mm512_mul_ps(a, factor)), q = _mm512_cvtps_epi32(_mm512_mul_ps(b, factor));
-        _mm_storeu_si128((__m128i *)(levels + group * GROUP), _mm512_cvtsepi32_epi8(p));
-        _mm_storeu_si128((__m128i *)(levels + group * GROUP + LANES), _mm512_cvtsepi32_epi8(q));
+    enum { PARTS = GROUP / LANES };
+    for (long group = 0; group < n_in / GROUP; group++, x += GROUP, levels += GROUP) {
+        floats part[PARTS], greatest = splat(0), all = splat(0);
+        for (long i = 0; i < PARTS; i++) {
+            part[i] = widened(some_halves(x + i * LANES, LANES));
+            greatest = greater_of(greatest, magnitude(part[i]));
+            all = all + part[i];
+        }
+        float most = greatest_in(greatest);
+        floats factor = splat(most > 0 ? 127.0f / most : 0.0f);
+        int32_t total = 0;
+        for (long i = 0; i < PARTS; i++) {
+            words nearest = rounded_to_words(part[i] * factor);
+            put_bytes(levels + i * LANES, nearest);
+            total += sum_of_words(nearest);
+        }
         /* Not a number, or not finite: so is all that comes of it. */
-        scale[group] = most * (1.0f / 127.0f) + 0.0f * _mm512_reduce_add_ps(_mm512_add_ps(a, b));
-        sum[group] = scale[group] * (float)_mm512_reduce_add_epi32(_mm512_add_epi32(p, q));
+        scale[group] = most * (1.0f / 127.0f) + 0.0f * sum_in(all);
+        sum[group] = scale[group] * (float)total;
     }
 }
 
@@ -42,56 +58,87 @@ struct rounded round_rows(const bf16 *x, long rows, long n_in, char *room) {
     return all;
 }
 
-/* Sums of n rows times one panel; n and bits are constants to the compiler. */
+/* Sums of products of four levels of a weight, in each word of b, and four of a row; n and bits are constants to the
+ * compiler. `half` is what the levels of a weight have been raised by. */
+#ifdef SIXTEEN_LANES
+static inline float half_of(long bits) { return bits == 8 ? 128.0f : 8.0f; }
+static inline words quads_of(const uint8_t *b, long bits) {
+    (void)bits;
+    return load_words(b);
+}
+static inline words add_quads(words sum, words b, words row, long bits) {
+    (void)bits;
+    return _mm512_dpbusd_epi32(sum, b, row);
+}
+static inline words whole(words sum, long bits) {
+    (void)bits;
+    return sum;
+}
+static inline words next_nibbles(words b) { return _mm512_srli_epi16(b, 4); }
+#else
+/* Products of bytes are added up by twos in 16 bits. Those of eight bits fit if both factors have signs, and are summed
+ * in words at once; those of four bits fit until a group is at its end. */
+static inline float half_of(long bits) { return bits == 8 ? 0.0f : 8.0f; }
+static inline words quads_of(const uint8_t *b, long bits) {
+    words levels = load_words(b);
+    return bits == 8 ? _mm256_xor_si256(levels, _mm256_set1_epi8((char)0x80)) : levels;
+}
+static inline words by_fours(words twos) { return _mm256_madd_epi16(twos, _mm256_set1_epi16(1)); }
+static inline words add_quads(words sum, words b, words row, long bits) {
+    if (bits == 4) return _mm256_add_epi16(sum, _mm256_maddubs_epi16(b, row));
+    return _mm256_add_epi32(sum, by_fours(_mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(row, b))));
+}
+static inline words whole(words sum, long bits) { return bits == 4 ? by_fours(sum) : sum; }
+static inline words next_nibbles(words b) { return _mm256_srli_epi16(b, 4); }
+#endif
+
+/* Sums of n rows times one panel. */
 static inline __attribute__((always_inline)) void accumulate(long n, long bits, const struct rounded *x, long row,
                                                              const uint8_t *b, const bf16 *scales, long n_in,
                                                              struct pending *pending) {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512 half = _mm512_set1_ps(bits == 8 ? 128.0f : 8.0f);
+    const words nibble = splat_word(0x0f0f0f0f);
+    const floats half = splat(half_of(bits));
     long groups = n_in / GROUP;
-    __m512 low[MOST_LEVEL_ROWS], high[MOST_LEVEL_ROWS];
-    for (long i = 0; i < n; i++) low[i] = high[i] = _mm512_setzero_ps();
+    floats low[MOST_LEVEL_ROWS], high[MOST_LEVEL_ROWS];
+    for (long i = 0; i < n; i++) low[i] = high[i] = splat(0);
     for (long group = 0; group < groups; group++, scales += 2 * COLUMNS) {
-        __m512i whole_low[MOST_LEVEL_ROWS], whole_high[MOST_LEVEL_ROWS];
-        for (long i = 0; i < n; i++) whole_low[i] = whole_high[i] = _mm512_setzero_si512();
-        __m512i of_low = nibble, of_high = nibble;
+        words whole_low[MOST_LEVEL_ROWS], whole_high[MOST_LEVEL_ROWS];
+        for (long i = 0; i < n; i++) whole_low[i] = whole_high[i] = splat_word(0);
+        words of_low = nibble, of_high = nibble;
         for (long quad = 0; quad < GROUP / QUAD; quad++) {
-            __m512i b_low, b_high;
+            words b_low, b_high;
             if (bits == 4 && quad % 2) {
-                b_low = _mm512_and_si512(_mm512_srli_epi16(of_low, 4), nibble);
-                b_high = _mm512_and_si512(_mm512_srli_epi16(of_high, 4), nibble);
+                b_low = only(next_nibbles(of_low), nibble), b_high = only(next_nibbles(of_high), nibble);
             } else {
-                of_low = _mm512_load_si512(b), of_high = _mm512_load_si512(b + LANES * QUAD);
+                of_low = quads_of(b, bits), of_high = quads_of(b + LANES * QUAD, bits);
                 b += COLUMNS * QUAD;
-                b_low = bits == 4 ? _mm512_and_si512(of_low, nibble) : of_low;
-                b_high = bits == 4 ? _mm512_and_si512(of_high, nibble) : of_high;
+                b_low = bits == 4 ? only(of_low, nibble) : of_low;
+                b_high = bits == 4 ? only(of_high, nibble) : of_high;
             }
             for (long i = 0; i < n; i++) {
                 int32_t four;
                 memcpy(&four, x->levels + (row + i) * n_in + group * GROUP + quad * QUAD, 4);
-                __m512i a = _mm512_set1_epi32(four);
-                whole_low[i] = _mm512_dpbusd_epi32(whole_low[i], b_low, a);
-                whole_high[i] = _mm512_dpbusd_epi32(whole_high[i], b_high, a);
+                words a = splat_word(four);
+                whole_low[i] = add_quads(whole_low[i], b_low, a, bits);
+                whole_high[i] = add_quads(whole_high[i], b_high, a, bits);
             }
         }
-        __m512 scale_low = widened(_mm256_load_si256((const __m256i *)scales));
-        __m512 scale_high = widened(_mm256_load_si256((const __m256i *)(scales + LANES)));
-        __m512 zero_low = widened(_mm256_load_si256((const __m256i *)(scales + COLUMNS)));
-        __m512 zero_high = widened(_mm256_load_si256((const __m256i *)(scales + COLUMNS + LANES)));
-        zero_low = _mm512_fnmadd_ps(half, scale_low, zero_low);
-        zero_high = _mm512_fnmadd_ps(half, scale_high, zero_high);
+        floats scale_low = widened(some_halves(scales, LANES)), scale_high = widened(some_halves(scales + LANES, LANES));
+        floats zero_low = widened(some_halves(scales + COLUMNS, LANES));
+        floats zero_high = widened(some_halves(scales + COLUMNS + LANES, LANES));
+        zero_low = fused(-half, scale_low, zero_low);
+        zero_high = fused(-half, scale_high, zero_high);
         for (long i = 0; i < n; i++) {
-            __m512 scale = _mm512_set1_ps(x->scale[(row + i) * groups + group]);
-            __m512 sum = _mm512_set1_ps(x->sum[(row + i) * groups + group]);
-            low[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole_low[i]), _mm512_mul_ps(scale_low, scale), low[i]);
-            high[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole_high[i]), _mm512_mul_ps(scale_high, scale), high[i]);
-            low[i] = _mm512_fmadd_ps(zero_low, sum, low[i]);
-            high[i] = _mm512_fmadd_ps(zero_high, sum, high[i]);
+            floats scale = splat(x->scale[(row + i) * groups + group]), sum = splat(x->sum[(row + i) * groups + group]);
+            low[i] = fused(converted(whole(whole_low[i], bits)), scale_low * scale, low[i]);
+            high[i] = fused(converted(whole(whole_high[i], bits)), scale_high * scale, high[i]);
+            low[i] = fused(zero_low, sum, low[i]);
+            high[i] = fused(zero_high, sum, high[i]);
         }
     }
     for (long i = 0; i < n; i++) {
-        _mm512_store_ps(pending->sums[0] + i * LANES, low[i]);
-        _mm512_store_ps(pending->sums[1] + i * LANES, high[i]);
+        store(pending->sums[0] + i * LANES, low[i]);
+        store(pending->sums[1] + i * LANES, high[i]);
     }
 }
 
@@ -105,8 +152,10 @@ void multiply_levels(const struct linear *linear, const struct rounded *x, const
         begin(&now, linear, other, out, row, least(MOST_LEVEL_ROWS, first + rows - row), panel);
         switch (linear->bits * 8 + now.rows) {
 #define ROWS_OF(bits, n) case bits * 8 + n: accumulate(n, bits, x, row, levels, scales, n_in, &now); break;
-            ROWS_OF(8, 1) ROWS_OF(8, 2) ROWS_OF(8, 3) ROWS_OF(8, 4) ROWS_OF(8, 5) ROWS_OF(8, 6)
-            ROWS_OF(4, 1) ROWS_OF(4, 2) ROWS_OF(4, 3) ROWS_OF(4, 4) ROWS_OF(4, 5) ROWS_OF(4, 6)
+            ROWS_OF(8, 1) ROWS_OF(8, 2) ROWS_OF(8, 3) ROWS_OF(4, 1) ROWS_OF(4, 2) ROWS_OF(4, 3)
+#ifdef SIXTEEN_LANES
+            ROWS_OF(8, 4) ROWS_OF(8, 5) ROWS_OF(8, 6) ROWS_OF(4, 4) ROWS_OF(4, 5) ROWS_OF(4, 6)
+#endif
 #undef ROWS_OF
         }
         finish(linear, &now, MOST_LEVEL_ROWS);

@@ -19,11 +19,11 @@ from pathlib import Path
 from longturn.engine.models import cache_directory
 
 _SOURCES = (
-    *("tiles.h", "attention.h", "attention.c", "few.c", "linear.h", "linear.c", "levels.c", "rows.c"),
-    *("cores.h", "cores.c", "layer.c"),
+    *("vectors.h", "sixteen_lanes.h", "eight_lanes.h", "tiles.h", "attention.h", "products.h", "attention.c", "few.c"),
+    *("linear.h", "linear.c", "levels.c", "rows.c", "cores.h", "cores.c", "layer.c"),
 )
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fopenmp", "-fPIC", "-fvisibility=hidden")
-_NEEDED = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "avx512_vnni"}
+_NEEDED = {"avx2", "fma"}
 _LONGEST_S = 120
 
 

@@ -4,9 +4,12 @@
 /* 1 if this CPU and system can run what was compiled here. */
 EXPORT int longturn_ready(void) { return tiles_allowed(); }
 
+/* Outputs of a panel. */
+EXPORT int longturn_columns(void) { return COLUMNS; }
+
 /* 1 if many rows are faster in bfloat16, on tiles, than with weights of few bits. */
 EXPORT int longturn_tiles(void) {
-#ifdef __AMX_BF16__
+#ifdef TILES
     return 1;
 #else
     return 0;
@@ -15,31 +18,63 @@ EXPORT int longturn_tiles(void) {
 
 enum {
     BLOCK = 256,    /* rows that a thread takes at a time */
+#ifdef SIXTEEN_LANES
     MOST_ROWS = 12, /* whose sums fit in the registers of a CPU without tiles */
+#else
+    MOST_ROWS = 6,
+    /* Numbers of a weight that are fetched ahead: of few rows a step takes 0.6 to 1 of what it takes without (measured,
+     * Zen 4). */
+    AHEAD = 2048,
+#endif
     SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead */
 };
 
-/* weight [n_out, n_in] to panels [n_out / 32][n_in / 2 pairs][32][2], zeros beyond the last output, so that a panel is
+/* weight [n_out, n_in] to panels [n_out / COLUMNS][n_in / 2 pairs][COLUMNS][2], zeros beyond the last output, so that a panel is
  * read from its beginning to its end: nothing else comes from memory as fast. n_in is a multiple of 32. */
 EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long tile = 0; tile < round_up(n_out, COLUMNS) / LANES; tile++)
         for (long at = 0; at < n_in; at += DEPTH) {
-            __m512i r[LANES];
+            words r[LANES];
             for (long i = 0; i < LANES; i++) {
                 long row = tile * LANES + i;
-                r[i] = row < n_out ? _mm512_loadu_si512(weight + row * n_in + at) : _mm512_setzero_si512();
+                r[i] = row < n_out ? words_at(weight + row * n_in + at) : splat_word(0);
             }
             transpose(r);
             bf16 *to = packed + (tile / 2 * n_in + at) * COLUMNS + tile % 2 * 2 * LANES;
-            for (long i = 0; i < LANES; i++) _mm512_store_si512(to + i * 2 * COLUMNS, r[i]);
+            for (long i = 0; i < LANES; i++) store_words(to + i * 2 * COLUMNS, r[i]);
         }
 }
 
+/* The inputs as products read them: as they are, or where those are of floats, widened for all panels at once into a
+ * room. For all threads of a parallel region; ends when all are done. */
+#ifdef SIXTEEN_LANES
+typedef bf16 input;
+static const input *inputs_of(const bf16 *x, long rows, long n_in, char *room) {
+    (void)rows, (void)n_in, (void)room;
+    return x;
+}
+static long input_room(long n_in) {
+    (void)n_in;
+    return 0;
+}
+#else
+typedef float input;
+static const input *inputs_of(const bf16 *x, long rows, long n_in, char *room) {
+    float *wide = (float *)room;
+#pragma omp for schedule(static)
+    for (long row = 0; row < rows; row++)
+        for (long at = row * n_in; at < (row + 1) * n_in; at += LANES)
+            put_some_floats(wide + at, widened(some_halves(x + at, LANES)), LANES);
+    return wide;
+}
+static long input_room(long n_in) { return n_in * sizeof(float); }
+#endif
+
 /* Rows of x times one panel: sums are added up in the order of inputs, whatever the number of rows. */
-#ifdef __AMX_BF16__
+#ifdef TILES
 /* While the tiles are busy with some rows, those before are finished. */
-static void multiply(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, long panel) {
+static void multiply(const struct linear *linear, const input *x, const bf16 *other, bf16 *out, long rows, long panel) {
     long n_in = linear->n_in, n_out = linear->n_out, stride = n_in * sizeof(bf16);
     long at_a_time = round_up(2 * LANES * DEPTH, n_in) / n_in;
     const bf16 *packed = linear->packed + panel * COLUMNS * n_in;
@@ -94,36 +129,55 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
 
 #else
 /* Sums of n rows of x, at most MOST_ROWS; a constant to the compiler, which keeps them in registers. */
-static inline __attribute__((always_inline)) void accumulate(long n, const bf16 *x, const bf16 *b, long n_in,
+static inline __attribute__((always_inline)) void accumulate(long n, const input *x, const bf16 *b, long n_in,
                                                              struct pending *pending) {
-    __m512 low[MOST_ROWS], high[MOST_ROWS];
-    for (long i = 0; i < n; i++) low[i] = high[i] = _mm512_setzero_ps();
+    floats low[MOST_ROWS], high[MOST_ROWS];
+    for (long i = 0; i < n; i++) low[i] = high[i] = splat(0);
     for (long at = 0; at < n_in; at += 2, b += 2 * COLUMNS) {
-        __m512bh b_low = (__m512bh)_mm512_load_si512(b), b_high = (__m512bh)_mm512_load_si512(b + COLUMNS);
+#ifdef SIXTEEN_LANES
+        __m512bh b_low = (__m512bh)load_words(b), b_high = (__m512bh)load_words(b + COLUMNS);
         for (long i = 0; i < n; i++) {
             int32_t both;
             memcpy(&both, x + i * n_in + at, 4);
-            __m512bh a = (__m512bh)_mm512_set1_epi32(both);
+            __m512bh a = (__m512bh)splat_word(both);
             low[i] = _mm512_dpbf16_ps(low[i], a, b_low);
             high[i] = _mm512_dpbf16_ps(high[i], a, b_high);
         }
+#else
+        _mm_prefetch((const char *)(b + AHEAD), _MM_HINT_T0);
+        words pairs_low = load_words(b), pairs_high = load_words(b + COLUMNS);
+        floats b_low = firsts(pairs_low), b_high = firsts(pairs_high);
+        for (long i = 0; i < n; i++) {
+            floats a = splat(x[i * n_in + at]);
+            low[i] = fused(a, b_low, low[i]), high[i] = fused(a, b_high, high[i]);
+        }
+        b_low = seconds(pairs_low), b_high = seconds(pairs_high);
+        for (long i = 0; i < n; i++) {
+            floats a = splat(x[i * n_in + at + 1]);
+            low[i] = fused(a, b_low, low[i]), high[i] = fused(a, b_high, high[i]);
+        }
+#endif
     }
     for (long i = 0; i < n; i++) {
-        _mm512_store_ps(pending->sums[0] + i * LANES, low[i]);
-        _mm512_store_ps(pending->sums[1] + i * LANES, high[i]);
+        store(pending->sums[0] + i * LANES, low[i]);
+        store(pending->sums[1] + i * LANES, high[i]);
     }
 }
 
-static void multiply(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, long panel) {
+static void multiply(const struct linear *linear, const input *x, const bf16 *other, bf16 *out, long rows, long panel) {
     long n_in = linear->n_in;
     const bf16 *packed = linear->packed + panel * COLUMNS * n_in;
     struct pending now;
     for (long row = 0; row < rows; row += now.rows) {
-        begin(&now, linear, other, out, row, least(MOST_ROWS, rows - row), panel);
+        long left = rows - row, parts = round_up(left, MOST_ROWS) / MOST_ROWS;
+        /* As many in each part: a few rows by themselves would take as long as several more. */
+        begin(&now, linear, other, out, row, round_up(left, parts) / parts, panel);
         switch (now.rows) {
 #define ROWS_OF(n) case n: accumulate(n, x + row * n_in, packed, n_in, &now); break;
             ROWS_OF(1) ROWS_OF(2) ROWS_OF(3) ROWS_OF(4) ROWS_OF(5) ROWS_OF(6)
+#ifdef SIXTEEN_LANES
             ROWS_OF(7) ROWS_OF(8) ROWS_OF(9) ROWS_OF(10) ROWS_OF(11) ROWS_OF(12)
+#endif
 #undef ROWS_OF
         }
         finish(linear, &now, MOST_ROWS);
@@ -132,7 +186,7 @@ static void multiply(const struct linear *linear, const bf16 *x, const bf16 *oth
 #endif
 
 /* Rows first .. first + rows times one panel, of whichever weights there are. */
-static void some_rows(const struct linear *linear, const bf16 *x, const struct rounded *rounded, const bf16 *other,
+static void some_rows(const struct linear *linear, const input *x, const struct rounded *rounded, const bf16 *other,
                       bf16 *out, long first, long rows, long panel) {
     long at = first * linear->n_out;
     if (rounded)
@@ -142,32 +196,36 @@ static void some_rows(const struct linear *linear, const bf16 *x, const struct r
 }
 
 /* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]; room:
- * for the inputs in few bits, where the weight has few. */
+ * for the inputs as they are multiplied. */
 void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, char *room) {
     long panels = round_up(linear->n_out, COLUMNS) / COLUMNS, blocks = round_up(rows, BLOCK) / BLOCK;
     struct rounded all;
     const struct rounded *rounded = NULL;
+    const input *inputs = NULL;
     if (linear->levels && (rows <= FEW || !linear->packed)) {
         all = round_rows(x, rows, linear->n_in, room);
         rounded = &all;
-    }
+    } else
+        inputs = inputs_of(x, rows, linear->n_in, room);
     tiles_on(LANES);
     if (rows <= 2 * FEW) {
         /* Reading the weight takes the time, or most of it: each thread reads a part in one piece. */
 #pragma omp for schedule(static)
-        for (long panel = 0; panel < panels; panel++) some_rows(linear, x, rounded, other, out, 0, rows, panel);
+        for (long panel = 0; panel < panels; panel++) some_rows(linear, inputs, rounded, other, out, 0, rows, panel);
     } else {
 #pragma omp for schedule(dynamic, 3)
         for (long task = 0; task < blocks * panels; task++) {
             long row = task / panels * BLOCK;
-            some_rows(linear, x, rounded, other, out, row, least(BLOCK, rows - row), task % panels);
+            some_rows(linear, inputs, rounded, other, out, row, least(BLOCK, rows - row), task % panels);
         }
     }
     tiles_off();
 }
 
 /* Bytes of room per row. */
-EXPORT int64_t longturn_linear_room(const struct linear *linear) { return linear->levels ? level_room(linear->n_in) : 0; }
+EXPORT int64_t longturn_linear_room(const struct linear *linear) {
+    return linear->levels ? level_room(linear->n_in) : input_room(linear->n_in);
+}
 
 EXPORT void longturn_linear(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, int64_t rows,
                             char *room, int threads) {

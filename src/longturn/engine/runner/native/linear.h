@@ -12,12 +12,12 @@ enum operation { NONE, SWISH, ADD, MULTIPLY, WIDE };
 /* Numbers of 16 bits that one result takes: WIDE leaves it as a float. */
 static inline long size_of_one(const struct linear *linear) { return linear->operation == WIDE ? 2 : 1; }
 
-static inline __m512 applied(enum operation operation, __m512 y, __m512 other) {
-    if (operation == ADD) return _mm512_add_ps(y, other);
-    if (operation == MULTIPLY) return _mm512_mul_ps(y, other);
+static inline floats applied(enum operation operation, floats y, floats other) {
+    if (operation == ADD) return y + other;
+    if (operation == MULTIPLY) return y * other;
     if (operation == NONE || operation == WIDE) return y;
-    __m512 power = _mm512_min_ps(_mm512_mul_ps(y, _mm512_set1_ps(-1.4426950408889634f)), _mm512_set1_ps(126.0f));
-    return _mm512_div_ps(y, _mm512_add_ps(_mm512_set1_ps(1.0f), power_of_two(power)));
+    floats power = lesser_of(y * splat(-1.4426950408889634f), splat(126.0f));
+    return y / (splat(1.0f) + power_of_two(power));
 }
 
 /* Sums of rows of one panel, [2][..][16], that are still to be finished and written. */
@@ -43,28 +43,26 @@ static inline __attribute__((always_inline)) void finish(const struct linear *li
     if (pending->next == pending->rows) return;
     enum operation operation = (enum operation)linear->operation;
     long column = pending->column, left = linear->n_out - column, stop = least(pending->rows, pending->next + n);
-    __mmask16 low = first_lanes(left), high = left > LANES ? first_lanes(left - LANES) : 0;
-    __m512 bias_low = _mm512_setzero_ps(), bias_high = bias_low, beside_low = bias_low, beside_high = bias_low;
+    floats bias_low = splat(0), bias_high = bias_low, beside_low = bias_low, beside_high = bias_low;
     if (linear->bias) {
-        bias_low = _mm512_maskz_loadu_ps(low, linear->bias + column);
-        bias_high = _mm512_maskz_loadu_ps(high, linear->bias + column + LANES);
+        bias_low = some_floats(linear->bias + column, left);
+        bias_high = left > LANES ? some_floats(linear->bias + column + LANES, left - LANES) : bias_high;
     }
     for (; pending->next < stop; pending->next++) {
         long i = pending->next, at = i * linear->n_out + column;
         if (pending->other) {
-            __m512i both = _mm512_maskz_loadu_epi16((__mmask32)high << 16 | low, pending->other + at);
-            beside_low = widened(_mm512_castsi512_si256(both));
-            beside_high = widened(_mm512_extracti64x4_epi64(both, 1));
+            words both = some_words(pending->other + at, left);
+            beside_low = widened(lower(both)), beside_high = widened(upper(both));
         }
-        __m512 y = applied(operation, _mm512_add_ps(_mm512_load_ps(pending->sums[0] + i * LANES), bias_low), beside_low);
-        __m512 z = applied(operation, _mm512_add_ps(_mm512_load_ps(pending->sums[1] + i * LANES), bias_high), beside_high);
+        floats y = applied(operation, load(pending->sums[0] + i * LANES) + bias_low, beside_low);
+        floats z = applied(operation, load(pending->sums[1] + i * LANES) + bias_high, beside_high);
         if (operation == WIDE) {
             float *to = (float *)pending->out + at;
-            _mm512_mask_storeu_ps(to, low, y);
-            _mm512_mask_storeu_ps(to + LANES, high, z);
+            put_some_floats(to, y, left);
+            if (left > LANES) put_some_floats(to + LANES, z, left - LANES);
             continue;
         }
-        _mm512_mask_storeu_epi16(pending->out + at, (__mmask32)high << 16 | low, (__m512i)_mm512_cvtne2ps_pbh(z, y));
+        put_some_words(pending->out + at, both_narrowed(y, z), left);
     }
 }
 

@@ -6,30 +6,26 @@ static void rotate(const bf16 *x, const bf16 *cos, const bf16 *sin, bf16 *to, lo
     long half = dim / 2;
     for (long side = 0; side < 2; side++)
         for (long at = 0; at < half; at += LANES) {
-            __mmask16 there = first_lanes(half - at);
-            long mine = side * half + at, other = (1 - side) * half + at;
-            __m512 a = widened(_mm256_maskz_loadu_epi16(there, x + mine));
-            __m512 b = widened(_mm256_maskz_loadu_epi16(there, x + other));
-            __m512 c = widened(_mm256_maskz_loadu_epi16(there, cos + mine));
-            __m512 s = widened(_mm256_maskz_loadu_epi16(there, sin + mine));
-            __m512 y = _mm512_fmadd_ps(b, s, _mm512_mul_ps(a, c));
-            _mm256_mask_storeu_epi16(to + mine, there, (__m256i)_mm512_cvtneps_pbh(y));
+            long there = half - at, mine = side * half + at, other = (1 - side) * half + at;
+            floats a = widened(some_halves(x + mine, there));
+            floats b = widened(some_halves(x + other, there));
+            floats c = widened(some_halves(cos + mine, there));
+            floats s = widened(some_halves(sin + mine, there));
+            put_some_halves(to + mine, narrowed(fused(b, s, a * c)), there);
         }
 }
 
 /* x [width] / rms(x) * weight [width], to `to`. */
 static void norm(const bf16 *x, const float *weight, bf16 *to, long width, float eps) {
-    __m512 squares = _mm512_setzero_ps();
+    floats squares = splat(0);
     for (long at = 0; at < width; at += LANES) {
-        __m512 y = widened(_mm256_maskz_loadu_epi16(first_lanes(width - at), x + at));
-        squares = _mm512_fmadd_ps(y, y, squares);
+        floats y = widened(some_halves(x + at, width - at));
+        squares = fused(y, y, squares);
     }
-    __m512 factor = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + eps));
+    floats factor = splat(1.0f / sqrtf(sum_in(squares) / (float)width + eps));
     for (long at = 0; at < width; at += LANES) {
-        __mmask16 there = first_lanes(width - at);
-        __m512 y = _mm512_mul_ps(widened(_mm256_maskz_loadu_epi16(there, x + at)), factor);
-        y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(there, weight + at));
-        _mm256_mask_storeu_epi16(to + at, there, (__m256i)_mm512_cvtneps_pbh(y));
+        floats y = widened(some_halves(x + at, width - at)) * factor;
+        put_some_halves(to + at, narrowed(y * some_floats(weight + at, width - at)), width - at);
     }
 }
 
