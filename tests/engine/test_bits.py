@@ -35,7 +35,7 @@ CUTS = {
     "tiles": [256, 512, 1280],
 }
 
-pytestmark = pytest.mark.skipif(
+of_onednn = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no bf16 in oneDNN"
 )
 
@@ -91,6 +91,7 @@ def test_the_claim_is_made_where_it_held() -> None:
         assert PackedLinear([torch.nn.Linear(1536, 576).bfloat16()], operation).sizes
 
 
+@of_onednn
 def test_other_kinds_of_cpu(tiny: Callable[[str], Path]) -> None:
     """Without bf16 in the CPU, and with MKL's oldest products, other numbers of rows agree."""
     code = f"from tests.engine.test_bits import *; check(Path({str(tiny('qwen3'))!r}), 256, ['odd'], native=False)"
@@ -99,6 +100,7 @@ def test_other_kinds_of_cpu(tiny: Callable[[str], Path]) -> None:
     assert child.returncode == 0 or "Skipped: " in child.stderr, child.stderr
 
 
+@of_onednn
 @pytest.mark.parametrize("operation", ["none", "swish", "add", "mul"])
 @pytest.mark.parametrize("n_in", [576, 1536])
 def test_a_row_does_not_feel_the_others(n_in: int, operation: str) -> None:
