@@ -101,8 +101,8 @@ class TorchRunner:
             self._filling = filling or AS_THEY_COME
         if weights != "model" and not any(isinstance(child, Layer) for child in model.modules()):
             raise ConfigError(
-                "weights of few bits need bfloat16 on a CPU with AVX-512 or with kernels of our own, and a model of the "
-                "families Llama, Mistral or Qwen: leave them as they are"
+                "weights of few bits need bfloat16 on a CPU with AVX-512 or with kernels of our own, and a model of "
+                "the families Llama, Mistral or Qwen: leave them as they are"
             )
         if weights == "int8" and not isinstance(self.native, Native):
             raise ConfigError(

@@ -12,7 +12,7 @@ enum {
 #ifdef SIXTEEN_LANES
     MOST_LEVEL_ROWS = 6, /* whose sums fit in the registers */
 #else
-    MOST_LEVEL_ROWS = 3,
+    MOST_LEVEL_ROWS = 4,
 #endif
 };
 
@@ -111,6 +111,7 @@ static inline __attribute__((always_inline)) void accumulate(long n, long bits, 
                 b_low = only(next_nibbles(of_low), nibble), b_high = only(next_nibbles(of_high), nibble);
             } else {
                 of_low = quads_of(b, bits), of_high = quads_of(b + LANES * QUAD, bits);
+                fetch_weight(b);
                 b += COLUMNS * QUAD;
                 b_low = bits == 4 ? only(of_low, nibble) : of_low;
                 b_high = bits == 4 ? only(of_high, nibble) : of_high;
@@ -149,12 +150,12 @@ void multiply_levels(const struct linear *linear, const struct rounded *x, const
     const bf16 *scales = linear->scales + panel * (n_in / GROUP) * 2 * COLUMNS;
     struct pending now;
     for (long row = first; row < first + rows; row += now.rows) {
-        begin(&now, linear, other, out, row, least(MOST_LEVEL_ROWS, first + rows - row), panel);
+        begin(&now, linear, other, out, row, even_part(first + rows - row, MOST_LEVEL_ROWS), panel);
         switch (linear->bits * 8 + now.rows) {
 #define ROWS_OF(bits, n) case bits * 8 + n: accumulate(n, bits, x, row, levels, scales, n_in, &now); break;
-            ROWS_OF(8, 1) ROWS_OF(8, 2) ROWS_OF(8, 3) ROWS_OF(4, 1) ROWS_OF(4, 2) ROWS_OF(4, 3)
+            ROWS_OF(8, 1) ROWS_OF(8, 2) ROWS_OF(8, 3) ROWS_OF(8, 4) ROWS_OF(4, 1) ROWS_OF(4, 2) ROWS_OF(4, 3) ROWS_OF(4, 4)
 #ifdef SIXTEEN_LANES
-            ROWS_OF(8, 4) ROWS_OF(8, 5) ROWS_OF(8, 6) ROWS_OF(4, 4) ROWS_OF(4, 5) ROWS_OF(4, 6)
+            ROWS_OF(8, 5) ROWS_OF(8, 6) ROWS_OF(4, 5) ROWS_OF(4, 6)
 #endif
 #undef ROWS_OF
         }

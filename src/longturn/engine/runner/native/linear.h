@@ -38,6 +38,23 @@ static inline void begin(struct pending *pending, const struct linear *linear, c
     pending->rows = n;
 }
 
+/* With eight lanes, a weight is fetched 4 KiB ahead: a step of few rows takes 0.6 to 1 of what it takes without, and
+ * with weights of few bits 0.9 to 1 (measured, Zen 4). */
+static inline __attribute__((always_inline)) void fetch_weight(const void *at) {
+#ifndef SIXTEEN_LANES
+    _mm_prefetch((const char *)at + 4096, _MM_HINT_T0);
+#else
+    (void)at;
+#endif
+}
+
+/* Of so many rows those to sum next, if it can be at most `most` at a time: about as many each time, since a few by
+ * themselves would take as long as several more. */
+static inline long even_part(long rows, long most) {
+    long parts = round_up(rows, most) / most;
+    return round_up(rows, parts) / parts;
+}
+
 /* Finish and write at most n more rows. */
 static inline __attribute__((always_inline)) void finish(const struct linear *linear, struct pending *pending, long n) {
     if (pending->next == pending->rows) return;
