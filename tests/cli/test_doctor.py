@@ -13,6 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 from longturn.cli import app
+from longturn.engine.doctor import examine
+from longturn.engine.runner import native
 from longturn.engine.runner.native import Unavailable, find
 from longturn.engine.runner.pool import KVPool
 from tests.tiny_model import build_tiny_model
@@ -69,6 +71,16 @@ def test_default_mode_in_16_bits(tiny: Path) -> None:
     # Elsewhere rounding may differ, which is no failure.
     without_kernels = isinstance(find(16), Unavailable) and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
     assert checks["default hit from device"]["bit_identical"] or without_kernels
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_slow_kernels_are_named(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+    monkeypatch.setattr(native, "find", lambda dim: Unavailable("no C compiler"))
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: fast)
+    found = next(check for check in examine("there is none") if check.name == "kernels")
+    assert found.ok
+    assert "no C compiler" in found.detail
+    assert ("serve with --dtype float32" in found.detail) is not fast
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -122,19 +122,21 @@ def _device(wanted: str) -> Check:
     if wanted not in ("auto", *seen):
         return Check("device", False, f"torch sees no {wanted} device here: use --device {seen[0]}", figures)
     chosen = seen[0] if wanted == "auto" else wanted
-    detail = f"{chosen} (torch sees {', '.join(seen)})"
-    if chosen == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        detail += "; this CPU has no fast bfloat16: serve with --dtype float32"
-    return Check("device", True, detail, figures)
+    return Check("device", True, f"{chosen} (torch sees {', '.join(seen)})", figures)
 
 
 def _kernels() -> Check:
     """Slower kernels are no failure."""
+    import torch
+
     from longturn.engine.runner.native import Unavailable, find
 
     found = find(64)
     if isinstance(found, Unavailable):
-        return Check("kernels", True, f"torch's alone ({found})", {"native": False})
+        detail = f"torch's alone ({found})"
+        if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            detail += "; on this CPU they are slow in bfloat16: serve with --dtype float32"
+        return Check("kernels", True, detail, {"native": False})
     return Check("kernels", True, "native ones for this CPU in bfloat16", {"native": True})
 
 
