@@ -4,7 +4,7 @@
  * else: not on the rows beside it, on how many there are, nor on where in the pool a key lies. So the bits are the same
  * in a prompt and in an answer, in chunks and behind a cached prefix.
  *
- * Scores are computed transposed, [keys, queries], so that a vector holds one key's scores for 16 queries and the
+ * Scores are computed transposed, [keys, queries], so that a vector holds one key's scores for some queries and the
  * softmax needs no sums across a vector. Online softmax over blocks of keys: FlashAttention (Dao et al. 2022).
  */
 #include "products.h"
@@ -19,19 +19,19 @@ static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a til
 
 /* What one thread works in. depth: dim, filled up with zeros to a multiple of 32. */
 struct room {
-    number *queries; /* [ROWS / LANES][depth][LANES], in pairs where products are of pairs */
+    number *queries; /* [ROWS / QUERIES][depth][QUERIES], in pairs where products are of pairs */
     number *keys;    /* [KEYS][depth] */
     number *values;  /* [KEYS][depth], in the order of put_values */
-    number *shares;  /* [KEYS][LANES], in pairs as well */
-    float *scores;   /* [KEYS][LANES] */
-    float *sums;     /* [ROWS / LANES][depth][LANES] */
+    number *shares;  /* [KEYS][QUERIES], in pairs as well */
+    float *scores;   /* [KEYS][QUERIES] */
+    float *sums;     /* [ROWS / QUERIES][depth][QUERIES] */
     float *most;     /* [ROWS]: greatest score so far */
     float *total;    /* [ROWS]: sum of shares so far */
     int32_t *at;     /* [ROWS]: position of each row */
 };
 
 static size_t room_bytes(long depth) {
-    size_t numbers = (ROWS + 2 * KEYS) * depth + KEYS * LANES, floats = ROWS * depth + KEYS * LANES + 3 * ROWS;
+    size_t numbers = (ROWS + 2 * KEYS) * depth + KEYS * QUERIES, floats = ROWS * depth + KEYS * QUERIES + 3 * ROWS;
     return numbers * sizeof(number) + floats * sizeof(float);
 }
 
@@ -40,8 +40,8 @@ static struct room divide(char *all, long depth) {
     room.queries = (number *)all, all += ROWS * depth * sizeof(number);
     room.keys = (number *)all, all += KEYS * depth * sizeof(number);
     room.values = (number *)all, all += KEYS * depth * sizeof(number);
-    room.shares = (number *)all, all += KEYS * LANES * sizeof(number);
-    room.scores = (float *)all, all += KEYS * LANES * 4;
+    room.shares = (number *)all, all += KEYS * QUERIES * sizeof(number);
+    room.scores = (float *)all, all += KEYS * QUERIES * 4;
     room.sums = (float *)all, all += ROWS * depth * 4;
     room.most = (float *)all, all += ROWS * 4;
     room.total = (float *)all, all += ROWS * 4;
@@ -52,26 +52,28 @@ static struct room divide(char *all, long depth) {
 /* Rows first .. first + n of a span's queries for one kv head; a row is one head of one token. Returns their tiles. */
 static long take_queries(struct room *room, const struct span *span, const struct shape *shape, const bf16 *query,
                          long kv_head, long first, long n, long depth) {
-    long group = shape->heads / shape->kv_heads, tiles = round_up(n, LANES) / LANES;
+    long group = shape->heads / shape->kv_heads, tiles = round_up(n, QUERIES) / QUERIES;
     for (long tile = 0; tile < tiles; tile++) {
-        const bf16 *rows[LANES];
-        for (long i = 0; i < LANES; i++) {
-            long row = tile * LANES + i, token = (first + row) / group, head = (first + row) % group;
+        const bf16 *rows[QUERIES];
+        for (long i = 0; i < QUERIES; i++) {
+            long row = tile * QUERIES + i, token = (first + row) / group, head = (first + row) % group;
             int there = row < n;
             rows[i] = there ? query + (span->row + token) * shape->query_stride + (kv_head * group + head) * shape->dim
                             : NULL;
             room->at[row] = there ? (int32_t)(span->start + token) : NO_ROW;
         }
-        for (long at = 0; at < depth; at += DEPTH) {
-            words r[LANES];
-            for (long i = 0; i < LANES; i++) r[i] = rows[i] ? piece_of(rows[i], at, shape->dim) : splat_word(0);
-            transpose(r);
-            number *to = room->queries + (tile * depth + at) * LANES;
-            for (long i = 0; i < LANES; i++) put_pairs(to + i * 2 * LANES, r[i]);
-        }
+        for (long lane = 0; lane < QUERIES; lane += LANES)
+            for (long at = 0; at < depth; at += DEPTH) {
+                words r[LANES];
+                for (long i = 0; i < LANES; i++)
+                    r[i] = rows[lane + i] ? piece_of(rows[lane + i], at, shape->dim) : splat_word(0);
+                transpose(r);
+                number *to = room->queries + (tile * depth + at) * QUERIES + lane;
+                for (long i = 0; i < LANES; i++) put_pairs(to + i * 2 * QUERIES, r[i]);
+            }
     }
-    for (long row = 0; row < tiles * LANES; row++) room->most[row] = -INFINITY, room->total[row] = 0;
-    memset(room->sums, 0, tiles * LANES * depth * sizeof(float));
+    for (long row = 0; row < tiles * QUERIES; row++) room->most[row] = -INFINITY, room->total[row] = 0;
+    memset(room->sums, 0, tiles * QUERIES * depth * sizeof(float));
     return tiles;
 }
 
@@ -107,60 +109,70 @@ static void look_ahead(struct coming *coming, struct reader reader, const bf16 *
     }
 }
 
-/* One tile of queries over the block of n keys whose first is at `position`. Not inlined: there the compiler would not
- * keep the sums of products in registers. */
-static __attribute__((noinline)) void attend_tile(struct room *room, long tile, long position, long n, float scale,
-                                                  long depth, struct coming *coming) {
+/* Scores of LANES queries, from the one in `lane` of a tile on, to shares of the n keys whose first is at `position`; what
+ * was summed before is scaled down where the greatest has grown. */
+static inline __attribute__((always_inline)) void share_out(struct room *room, long tile, long lane, long position,
+                                                            long n, float scale, long depth) {
     const floats log_scale = splat(scale * 1.4426950408889634f), nothing = splat(-INFINITY);
-    float *scores = room->scores, *sums = room->sums + tile * depth * LANES;
-    const words at = load_words(room->at + tile * LANES);
-    score(scores, room->keys, room->queries + tile * depth * LANES, n, depth, coming);
+    float *scores = room->scores + lane, *sums = room->sums + tile * depth * QUERIES + lane;
+    float *greatest_yet = room->most + tile * QUERIES + lane, *total_yet = room->total + tile * QUERIES + lane;
+    const words at = load_words(room->at + tile * QUERIES + lane);
 
     if (any_less(at, (int32_t)(position + n - 1))) /* some see less than all */
         for (long key = 0; key < n; key++) {
-            floats seen = where_at_least(at, (int32_t)(position + key), load(scores + key * LANES), nothing);
-            store(scores + key * LANES, seen);
+            floats seen = where_at_least(at, (int32_t)(position + key), load(scores + key * QUERIES), nothing);
+            store(scores + key * QUERIES, seen);
         }
     floats greatest[4] = {nothing, nothing, nothing, nothing};
     for (long key = 0; key < n; key += 4)
-        for (int i = 0; i < 4; i++) greatest[i] = greater_of(greatest[i], load(scores + (key + i) * LANES));
-    floats before = load(room->most + tile * LANES);
+        for (int i = 0; i < 4; i++) greatest[i] = greater_of(greatest[i], load(scores + (key + i) * QUERIES));
+    floats before = load(greatest_yet);
     floats most = greater_of(greater_of(greatest[0], greatest[1]), greater_of(greatest[2], greatest[3]));
     most = greater_of(before, most);
-    store(room->most + tile * LANES, most);
+    store(greatest_yet, most);
     floats base = most * log_scale;
 
     floats total[4] = {splat(0), splat(0), splat(0), splat(0)};
     for (long key = 0; key < n; key += 4) {
         floats share[4];
         for (int i = 0; i < 4; i++) {
-            share[i] = power_of_two(fused(load(scores + (key + i) * LANES), log_scale, -base));
+            share[i] = power_of_two(fused(load(scores + (key + i) * QUERIES), log_scale, -base));
             total[i] = total[i] + share[i];
         }
-        for (int i = 0; i < 4; i += 2) put_two(room->shares + (key + i) * LANES, share[i], share[i + 1]);
+        for (int i = 0; i < 4; i += 2) put_two(room->shares + (key + i) * QUERIES + lane, share[i], share[i + 1]);
     }
     floats sum = (total[0] + total[1]) + (total[2] + total[3]);
     /* Exactly 1 where the greatest is what it was, whatever it is for the rows beside. */
     floats kept = power_of_two((before - most) * log_scale);
-    store(room->total + tile * LANES, fused(load(room->total + tile * LANES), kept, sum));
+    store(total_yet, fused(load(total_yet), kept, sum));
     if (any_differs(kept, 1.0f))
-        for (long i = 0; i < depth; i++) store(sums + i * LANES, load(sums + i * LANES) * kept);
-    weigh(sums, room->values, room->shares, n, depth, coming);
+        for (long i = 0; i < depth; i++) store(sums + i * QUERIES, load(sums + i * QUERIES) * kept);
+}
+
+/* One tile of queries over the block of n keys whose first is at `position`. Not inlined: there the compiler would not
+ * keep the sums of products in registers. */
+static __attribute__((noinline)) void attend_tile(struct room *room, long tile, long position, long n, float scale,
+                                                  long depth, struct coming *coming) {
+    long first = tile * depth * QUERIES;
+    score(room->scores, room->keys, room->queries + first, n, depth, coming);
+    for (long lane = 0; lane < QUERIES; lane += LANES) share_out(room, tile, lane, position, n, scale, depth);
+    weigh(room->sums + first, room->values, room->shares, n, depth, coming);
 }
 
 /* Write the results of n rows, as take_queries numbered them. */
 static void give(const struct room *room, const struct span *span, const struct shape *shape, bf16 *out, long kv_head,
                  long first, long n, long depth) {
     long group = shape->heads / shape->kv_heads;
-    for (long tile = 0; tile * LANES < n; tile++) {
-        floats total = load(room->total + tile * LANES);
+    for (long start = 0; start < n; start += LANES) {
+        long tile = start / QUERIES, lane = start % QUERIES;
+        const float *sums = room->sums + tile * depth * QUERIES + lane;
+        floats total = load(room->total + start);
         for (long at = 0; at < shape->dim; at += LANES) {
             words r[LANES];
-            for (long i = 0; i < LANES; i++)
-                r[i] = as_words(load(room->sums + (tile * depth + at + i) * LANES) / total);
+            for (long i = 0; i < LANES; i++) r[i] = as_words(load(sums + (at + i) * QUERIES) / total);
             transpose(r);
-            for (long i = 0; i < LANES && tile * LANES + i < n; i++) {
-                long row = first + tile * LANES + i;
+            for (long i = 0; i < LANES && start + i < n; i++) {
+                long row = first + start + i;
                 bf16 *to = out + ((span->row + row / group) * shape->heads + kv_head * group + row % group) * shape->dim;
                 put_some_halves(to + at, narrowed(as_floats(r[i])), shape->dim - at);
             }
@@ -184,7 +196,7 @@ static void attend_rows(struct room *room, const struct span *span, const struct
         look_ahead(&coming, reader, keys, values, least(KEYS, end - position - there),
                    tiles * 2 * (filled / AT_ONCE) * (depth / DEPTH), shape);
         for (long tile = 0; tile < tiles; tile++) {
-            long last = least((tile + 1) * LANES, n) - 1, seen = room->at[last] + 1 - position;
+            long last = least((tile + 1) * QUERIES, n) - 1, seen = room->at[last] + 1 - position;
             if (seen > 0)
                 attend_tile(room, tile, position, least(filled, round_up(seen, DEPTH)), shape->scale, depth, &coming);
         }
@@ -204,8 +216,8 @@ static long tasks_of(const struct span *span, const struct shape *shape) {
  * keys are packed anew. */
 static long block_of(long rows, long kv_heads, int threads) {
     for (long blocks = round_up(rows, ROWS) / ROWS;; blocks++) {
-        long block = round_up(round_up(rows, blocks) / blocks, LANES), tasks = kv_heads * (round_up(rows, block) / block);
-        if (block == LANES || round_up(tasks, threads) * 100 <= tasks * (100 + UNEVEN)) return block;
+        long block = round_up(round_up(rows, blocks) / blocks, QUERIES), tasks = kv_heads * (round_up(rows, block) / block);
+        if (block == QUERIES || round_up(tasks, threads) * 100 <= tasks * (100 + UNEVEN)) return block;
     }
 }
 

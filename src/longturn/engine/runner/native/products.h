@@ -1,13 +1,15 @@
-/* The products that attention of many rows consists of: c [..][LANES] (float) += a [..][DEPTH] times b [DEPTH][LANES],
- * with lanes for queries. How a and b lie in memory differs with what multiplies them: tiles, or lanes of pairs of
- * bfloat16 (b is [DEPTH / 2][LANES][2] then), or of floats.
+/* The products that attention of many rows consists of: c [..][QUERIES] (float) += a [..][DEPTH] times
+ * b [DEPTH][QUERIES]. How a and b lie in memory differs with what multiplies them: tiles, or lanes of pairs of bfloat16
+ * (b is [DEPTH / 2][QUERIES][2] then), or of floats.
  *
- * `score`: scores [n][LANES] of n keys for one tile of queries. `weigh`: sums [depth][LANES] += values of n keys times
- * shares. n is a multiple of DEPTH. `put_row` and `put_values` take keys and values to where these read them,
+ * `score`: scores [n][QUERIES] of n keys for one tile of queries. `weigh`: sums [depth][QUERIES] += values of n keys
+ * times shares. n is a multiple of DEPTH. `put_row` and `put_values` take keys and values to where these read them,
  * `put_pairs` pairs of each query's numbers, and `put_two` its shares of two keys. */
 #pragma once
 
 #include "attention.h"
+
+enum { QUERIES = 16 }; /* of a tile: the lanes of one vector, or of two */
 
 /* Rows of the keys and values that come next. A few are fetched with every product of tiles: if all were read when it is
  * their turn, that took up to a quarter of the time (few queries, measured), since those of one head lie too far apart
@@ -134,40 +136,55 @@ static void put_values(number *values, const bf16 *const *rows, long n, const st
 }
 #else
 typedef float number;
-enum { AT_ONCE = 8 };
+enum { AT_ONCE = 6 }; /* with two vectors of queries, as many sums as registers hold */
 
-/* c [8][LANES] += a times b; from row to row of a are so many numbers, and from column to column. */
-static inline __attribute__((always_inline)) void product(floats c[8], const float *a, long row, long column,
-                                                          const float *b, struct coming *coming) {
+/* c [rows][2][LANES] += a times b, where `rows` is a constant to the compiler; from row to row of a are so many numbers,
+ * and from column to column. */
+static inline __attribute__((always_inline)) void product(long rows, floats c[AT_ONCE][2], const float *a, long row,
+                                                          long column, const float *b, struct coming *coming) {
     fetch(coming);
-    for (int at = 0; at < DEPTH; at++, a += column) {
-        floats lanes = load(b + at * LANES);
-        for (int i = 0; i < 8; i++) c[i] = fused(splat(a[i * row]), lanes, c[i]);
+    for (int at = 0; at < DEPTH; at++, a += column, b += QUERIES) {
+        floats low = load(b), high = load(b + LANES);
+        for (long i = 0; i < rows; i++) {
+            floats both = splat(a[i * row]);
+            c[i][0] = fused(both, low, c[i][0]), c[i][1] = fused(both, high, c[i][1]);
+        }
     }
+}
+
+/* Rows of c [..][QUERIES] += columns of a, a multiple of DEPTH, times b. */
+static inline __attribute__((always_inline)) void rows_of(long rows, float *to, const float *a, long row, long column,
+                                                          const float *b, long columns, struct coming *coming) {
+    floats c[AT_ONCE][2];
+    for (long i = 0; i < rows; i++) c[i][0] = load(to + i * QUERIES), c[i][1] = load(to + i * QUERIES + LANES);
+    for (long at = 0; at < columns; at += DEPTH)
+        product(rows, c, a + at * column, row, column, b + at * QUERIES, coming);
+    for (long i = 0; i < rows; i++) store(to + i * QUERIES, c[i][0]), store(to + i * QUERIES + LANES, c[i][1]);
+}
+
+static void multiply(float *to, const float *a, long row, long column, const float *b, long rows, long columns,
+                     struct coming *coming) {
+    long i = 0;
+    for (; i + AT_ONCE <= rows; i += AT_ONCE)
+        rows_of(AT_ONCE, to + i * QUERIES, a + i * row, row, column, b, columns, coming);
+    for (; i + 4 <= rows; i += 4) rows_of(4, to + i * QUERIES, a + i * row, row, column, b, columns, coming);
+    for (; i < rows; i += 2) rows_of(2, to + i * QUERIES, a + i * row, row, column, b, columns, coming);
 }
 
 static void score(float *scores, const float *keys, const float *queries, long n, long depth, struct coming *coming) {
-    for (long key = 0; key < n; key += 8) {
-        floats c[8];
-        for (int i = 0; i < 8; i++) c[i] = splat(0);
-        for (long at = 0; at < depth; at += DEPTH)
-            product(c, keys + key * depth + at, depth, 1, queries + at * LANES, coming);
-        for (int i = 0; i < 8; i++) store(scores + (key + i) * LANES, c[i]);
-    }
+    memset(scores, 0, n * QUERIES * sizeof(float));
+    multiply(scores, keys, depth, 1, queries, n, depth, coming);
 }
 
 static void weigh(float *sums, const float *values, const float *shares, long n, long depth, struct coming *coming) {
-    for (long at = 0; at < depth; at += 8) {
-        floats c[8];
-        for (int i = 0; i < 8; i++) c[i] = load(sums + (at + i) * LANES);
-        for (long key = 0; key < n; key += DEPTH)
-            product(c, values + key * depth + at, 1, depth, shares + key * LANES, coming);
-        for (int i = 0; i < 8; i++) store(sums + (at + i) * LANES, c[i]);
-    }
+    multiply(sums, values, 1, depth, shares, depth, n, coming);
 }
 
-static inline void put_two(number *to, floats first, floats second) { store(to, first), store(to + LANES, second); }
-static inline void put_row(number *to, words numbers) { put_two(to, widened(lower(numbers)), widened(upper(numbers))); }
+static inline void put_two(number *to, floats first, floats second) { store(to, first), store(to + QUERIES, second); }
+static inline void put_row(number *to, words numbers) {
+    store(to, widened(lower(numbers)));
+    store(to + LANES, widened(upper(numbers)));
+}
 static inline void put_pairs(number *to, words pairs) { put_two(to, firsts(pairs), seconds(pairs)); }
 
 /* Rows [n] of `dim` numbers to values [n][depth]. */
