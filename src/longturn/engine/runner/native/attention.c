@@ -17,7 +17,7 @@ static const int32_t NO_ROW = INT32_MAX; /* position of what only fills up a til
 
 /* ---- Blocks of queries and keys. ---- */
 
-/* What one thread works in. depth: dim, filled up with zeros to a multiple of 32. */
+/* What one thread works in. depth: dim, filled up with zeros to a multiple of DEPTH. */
 struct room {
     number *queries; /* [ROWS / QUERIES][depth][QUERIES], in pairs where products are of pairs */
     number *keys;    /* [KEYS][depth] */

@@ -4,11 +4,12 @@
 #include "tiles.h"
 
 enum {
-    KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache */
+    KEYS = 64,  /* keys taken at a time: what belongs to them fits in the first-level cache, with eight lanes
+                 * keys and values by turns */
 #if defined(SIXTEEN_LANES) && !defined(TILES)
     FEWEST_ROWS = 8, /* up to so many rows of a kv head are attended as few.c does */
 #else
-    FEWEST_ROWS = 4, /* tiles are as quick for more, and eight lanes are full with them */
+    FEWEST_ROWS = 4, /* tiles are as quick for more, and with eight lanes registers hold no more */
 #endif
     MOST_HEADS = 4,  /* kv heads that it takes together: their keys lie side by side */
 };

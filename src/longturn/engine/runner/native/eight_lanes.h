@@ -34,13 +34,20 @@ static inline int32_t sum_of_words(words x) {
     return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 1)));
 }
 static inline words shifted_left(words x, int n) { return _mm256_slli_epi32(x, n); }
+static inline words shifted_right(words x, int n) { return _mm256_srli_epi32(x, n); }
 static inline words only(words x, words bits) { return _mm256_and_si256(x, bits); }
 
 static inline words first_lanes(long n) {
     return _mm256_cmpgt_epi32(splat_word((int32_t)(n < LANES ? n : LANES)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 static inline floats some_floats(const float *from, long n) { return _mm256_maskload_ps(from, first_lanes(n)); }
-static inline void put_some_floats(float *to, floats x, long n) { _mm256_maskstore_ps(to, first_lanes(n), x); }
+/* Storing with a mask is slow. */
+static inline void put_some_floats(float *to, floats x, long n) {
+    if (n >= LANES)
+        _mm256_storeu_ps(to, x);
+    else
+        _mm256_maskstore_ps(to, first_lanes(n), x);
+}
 /* There are no masks for 16 bits. */
 static inline halves some_halves(const bf16 *from, long n) {
     if (n >= LANES) return _mm_loadu_si128((const __m128i *)from);
@@ -89,13 +96,13 @@ static inline floats times_power(floats y, floats exponent, floats x, float leas
 static inline floats widened(halves x) { return as_floats(shifted_left(_mm256_cvtepu16_epi32(x), 16)); }
 /* In the upper half of each word: to the nearest, of two to the even one; what is not a number stays so. */
 static inline words narrowed_words(floats x) {
-    words bits = as_words(x), odd = only(_mm256_srli_epi32(bits, 16), splat_word(1));
+    words bits = as_words(x), odd = only(shifted_right(bits, 16), splat_word(1));
     words nearest = _mm256_add_epi32(bits, _mm256_add_epi32(odd, splat_word(0x7fff)));
     words none = _mm256_or_si256(bits, splat_word(0x400000));
     return as_words(_mm256_blendv_ps(as_floats(nearest), as_floats(none), _mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
 }
 static inline words both_narrowed(floats low, floats high) {
-    words a = _mm256_srli_epi32(narrowed_words(low), 16), b = _mm256_srli_epi32(narrowed_words(high), 16);
+    words a = shifted_right(narrowed_words(low), 16), b = shifted_right(narrowed_words(high), 16);
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
 }
 static inline halves narrowed(floats x) { return lower(both_narrowed(x, x)); }

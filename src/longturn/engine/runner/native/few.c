@@ -1,8 +1,8 @@
 /* Attention of few rows: the token of an answer, one row for each head of a kv head.
  *
- * A tile of attention.c would be empty but for these. Here a vector holds one row's scores for LANES keys, and of values as
- * many numbers of a row. All is summed in the order of attention.c, so that the bits are those that the row would have got
- * there, as part of a prompt.
+ * A tile of attention.c would be empty but for these. Here a vector holds one row's scores for LANES keys, and of values
+ * as many numbers of a row. All is summed in the order of attention.c, so that the bits are those that the row would have
+ * got there, as part of a prompt.
  */
 #include "attention.h"
 

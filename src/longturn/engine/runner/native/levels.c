@@ -74,7 +74,6 @@ static inline words whole(words sum, long bits) {
     (void)bits;
     return sum;
 }
-static inline words next_nibbles(words b) { return _mm512_srli_epi16(b, 4); }
 #else
 /* Products of bytes are added up by twos in 16 bits. Those of eight bits fit if both factors have signs, and are summed
  * in words at once; those of four bits fit until a group is at its end. */
@@ -89,7 +88,6 @@ static inline words add_quads(words sum, words b, words row, long bits) {
     return _mm256_add_epi32(sum, by_fours(_mm256_maddubs_epi16(_mm256_abs_epi8(b), _mm256_sign_epi8(row, b))));
 }
 static inline words whole(words sum, long bits) { return bits == 4 ? by_fours(sum) : sum; }
-static inline words next_nibbles(words b) { return _mm256_srli_epi16(b, 4); }
 #endif
 
 /* Sums of n rows times one panel. */
@@ -108,7 +106,7 @@ static inline __attribute__((always_inline)) void accumulate(long n, long bits, 
         for (long quad = 0; quad < GROUP / QUAD; quad++) {
             words b_low, b_high;
             if (bits == 4 && quad % 2) {
-                b_low = only(next_nibbles(of_low), nibble), b_high = only(next_nibbles(of_high), nibble);
+                b_low = only(shifted_right(of_low, 4), nibble), b_high = only(shifted_right(of_high, 4), nibble);
             } else {
                 of_low = quads_of(b, bits), of_high = quads_of(b + LANES * QUAD, bits);
                 fetch_weight(b);

@@ -26,8 +26,8 @@ enum {
     SOON = 4 * DEPTH * LANES, /* numbers of a weight that are fetched ahead */
 };
 
-/* weight [n_out, n_in] to panels [n_out / COLUMNS][n_in / 2 pairs][COLUMNS][2], zeros beyond the last output, so that a panel is
- * read from its beginning to its end: nothing else comes from memory as fast. n_in is a multiple of 32. */
+/* weight [n_out, n_in] to panels [n_out / COLUMNS][n_in / 2 pairs][COLUMNS][2], zeros beyond the last output, so that a
+ * panel is read from its beginning to its end: nothing else comes from memory as fast. n_in is a multiple of 32. */
 EXPORT void longturn_pack(const bf16 *weight, bf16 *packed, int64_t n_out, int64_t n_in, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long tile = 0; tile < round_up(n_out, COLUMNS) / LANES; tile++)

@@ -8,6 +8,7 @@ static inline floats load(const float *from) { return _mm512_load_ps(from); }
 static inline void store(float *to, floats x) { _mm512_store_ps(to, x); }
 static inline words load_words(const void *from) { return _mm512_load_si512(from); }
 static inline void store_words(void *to, words x) { _mm512_store_si512(to, x); }
+/* The same from anywhere. */
 static inline words words_at(const void *from) { return _mm512_loadu_si512(from); }
 
 static inline floats fused(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
@@ -23,6 +24,7 @@ static inline floats converted(words x) { return _mm512_cvtepi32_ps(x); }
 static inline words rounded_to_words(floats x) { return _mm512_cvtps_epi32(x); }
 static inline int32_t sum_of_words(words x) { return _mm512_reduce_add_epi32(x); }
 static inline words shifted_left(words x, int n) { return _mm512_slli_epi32(x, n); }
+static inline words shifted_right(words x, int n) { return _mm512_srli_epi32(x, n); }
 static inline words only(words x, words bits) { return _mm512_and_si512(x, bits); }
 
 /* A mask of the first n lanes, or numbers of 16 bits; of all if there are fewer. */
