@@ -165,6 +165,15 @@ def test_a_compiler_that_fails_is_a_reason(tmp_path: Path, monkeypatch: pytest.M
         library.compiled.cache_clear()
 
 
+def test_linears_they_cannot_compute_need_those_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    native(64)
+    for onednn in (True, False):
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda there=onednn: there)
+        assert isinstance(find(64, [576, 64]), Native)
+        assert isinstance(find(64, [576, 40]), Native) is onednn
+    assert "40 inputs" in str(find(64, [576, 40]))
+
+
 def test_several_processes_compile_at_once(tmp_path: Path) -> None:
     native(64)
     code = "import torch; from longturn.engine.runner.native import find; print(type(find(64)).__name__)"
