@@ -74,13 +74,15 @@ def test_default_mode_in_16_bits(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_slow_kernels_are_named(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+@pytest.mark.parametrize("devices", [["cpu"], ["cuda", "cpu"]])
+def test_slow_kernels_are_named(monkeypatch: pytest.MonkeyPatch, devices: list[str], fast: bool) -> None:
+    monkeypatch.setattr("longturn.engine.doctor._devices", lambda: devices)
     monkeypatch.setattr(native, "find", lambda dim: Unavailable("no C compiler"))
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: fast)
     found = next(check for check in examine("there is none") if check.name == "kernels")
     assert found.ok
     assert "no C compiler" in found.detail
-    assert ("serve with --dtype float32" in found.detail) is not fast
+    assert ("serve with --dtype float32" in found.detail) is (devices == ["cpu"] and not fast)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

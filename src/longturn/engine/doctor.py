@@ -89,7 +89,7 @@ def _set_up(model: str, device: str, progress: Progress) -> Iterator[Check]:
     if not packages.ok:
         return
     yield _device(device)
-    yield _kernels()
+    yield _kernels(device)
     yield _threads()
     yield _cache_directory()
     try:
@@ -112,12 +112,17 @@ def _packages() -> Check:
     return Check("packages", True, ", ".join(f"{name} {number}" for name, number in found.items()), {"versions": found})
 
 
-def _device(wanted: str) -> Check:
+def _devices() -> list[str]:
+    """What torch can compute on, what it would choose first."""
     import torch
 
-    seen = ["cpu"]
     if torch.accelerator.is_available():
-        seen.insert(0, torch.accelerator.current_accelerator().type)  # type: ignore[union-attr]
+        return [torch.accelerator.current_accelerator().type, "cpu"]  # type: ignore[union-attr]
+    return ["cpu"]
+
+
+def _device(wanted: str) -> Check:
+    seen = _devices()
     figures = {"devices": seen}
     if wanted not in ("auto", *seen):
         return Check("device", False, f"torch sees no {wanted} device here: use --device {seen[0]}", figures)
@@ -125,7 +130,7 @@ def _device(wanted: str) -> Check:
     return Check("device", True, f"{chosen} (torch sees {', '.join(seen)})", figures)
 
 
-def _kernels() -> Check:
+def _kernels(wanted: str) -> Check:
     """Slower kernels are no failure."""
     import torch
 
@@ -134,7 +139,8 @@ def _kernels() -> Check:
     found = find(64)
     if isinstance(found, Unavailable):
         detail = f"torch's alone ({found})"
-        if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        on_cpu = wanted == "cpu" or _devices() == ["cpu"]
+        if on_cpu and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             detail += "; on this CPU they are slow in bfloat16: serve with --dtype float32"
         return Check("kernels", True, detail, {"native": False})
     return Check("kernels", True, "native ones for this CPU in bfloat16", {"native": True})
