@@ -20,7 +20,7 @@ static inline floats applied(enum operation operation, floats y, floats other) {
     return y / (splat(1.0f) + power_of_two(power));
 }
 
-/* Sums of rows of one panel, [2][..][16], that are still to be finished and written. */
+/* Sums of rows of one panel, [2][..][LANES], that are still to be finished and written. */
 struct pending {
     float sums[2][2 * LANES * LANES] __attribute__((aligned(64)));
     const bf16 *other;

@@ -86,8 +86,7 @@ static inline __attribute__((always_inline)) void product(floats c[8], const bf1
     }
 }
 
-static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth,
-                         struct coming *coming) {
+static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, long depth, struct coming *coming) {
     for (long key = 0; key < n; key += 8) {
         floats c[8];
         for (int i = 0; i < 8; i++) c[i] = splat(0);
@@ -97,8 +96,7 @@ static void score(float *scores, const bf16 *keys, const bf16 *queries, long n, 
     }
 }
 
-static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth,
-                         struct coming *coming) {
+static void weigh(float *sums, const bf16 *values, const bf16 *shares, long n, long depth, struct coming *coming) {
     for (long at = 0; at < depth; at += 8) {
         floats c[8];
         for (int i = 0; i < 8; i++) c[i] = load(sums + (at + i) * LANES);
