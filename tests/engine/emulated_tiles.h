@@ -1,4 +1,5 @@
 /* AMX tiles in plain C, so that kernels for them are tested on every CPU: included before all else with -include. */
+#define _GNU_SOURCE
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>

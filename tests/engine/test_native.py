@@ -49,6 +49,8 @@ def options(request: pytest.FixtureRequest, compiled: Path, monkeypatch: pytest.
         monkeypatch.setattr(library, "OPTIONS", (*library.OPTIONS, *request.param))
         monkeypatch.setenv("LONGTURN_CACHE", str(compiled))
         library.compiled.cache_clear()
+        # Compiled otherwise they must be there, or these tests would be skipped for what they are to find.
+        assert isinstance(found := find(64), Native), found
     yield
     if request.param:
         library.compiled.cache_clear()
