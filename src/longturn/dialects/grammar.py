@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from longturn.dialects.dates import on_the_calendar
 from longturn.dialects.tool_calls import CLOSE, OPEN
 from longturn.errors import RequestError
 
@@ -147,10 +148,11 @@ def _arguments(tool: ToolSchema, param: str) -> Mapping[str, Any]:
 
 
 def _json(schema: Schema, param: str, strict: bool) -> str:
-    if not isinstance(schema, bool):
-        schema = {**schema, "x-guidance": {"whitespace_pattern": WHITE_SPACE, "lenient": not strict}}
     try:
-        return _short(json.dumps(schema, ensure_ascii=False), MAX_SCHEMA, param)
+        made = on_the_calendar(schema)
+        if not isinstance(made, bool):
+            made["x-guidance"] = {"whitespace_pattern": WHITE_SPACE, "lenient": not strict}
+        return _short(json.dumps(made, ensure_ascii=False), MAX_SCHEMA, param)
     except RecursionError:
         raise RequestError(f"{param} is nested too deeply: simplify the schema.", param=param) from None
 
