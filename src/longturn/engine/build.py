@@ -16,12 +16,12 @@ from longturn.cache.policies.options import split
 from longturn.cache.policies.registry import make_policy
 from longturn.engine.loop import Engine
 from longturn.engine.misses import MissRecorder
-from longturn.engine.models import LocalModel, resolve
+from longturn.engine.models import LocalModel, load_tokenizer, resolve
 from longturn.engine.mover import Mover
 from longturn.engine.options import EngineOptions
 from longturn.engine.runner.contract import ModelShape
 from longturn.engine.scheduler import Scheduler
-from longturn.errors import ConfigError, ModelError
+from longturn.errors import ConfigError
 from longturn.store import DiskStore, HostStore, PageStore
 
 # In deterministic mode prompts are computed, kept and reused in chunks of this many tokens.
@@ -57,8 +57,6 @@ class Built:
 
 def build(options: EngineOptions, progress: Callable[[str], None] = lambda message: None) -> Built:
     """Load the model, open the stores, make the pool. Raises ConfigError, ModelError or StoreError."""
-    from transformers import AutoTokenizer
-
     from longturn.engine.runner.torch_runner import TorchRunner
 
     model = resolve(options.model, progress=progress)
@@ -71,10 +69,7 @@ def build(options: EngineOptions, progress: Callable[[str], None] = lambda messa
         threads=options.threads,
         deterministic=options.deterministic,
     )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"no tokenizer can be loaded from {model.path}: put tokenizer.json there ({error})") from error
+    tokenizer = load_tokenizer(model.path)
     context = min(options.context or runner.shape.context, runner.shape.context)
     align = DETERMINISTIC_CHUNK if options.deterministic else None
     chunk = options.chunk_tokens or (CPU_CHUNK if runner.device.type == "cpu" else OTHER_CHUNK)

@@ -14,6 +14,7 @@ from longturn.engine.models.catalog import (
     source_of,
 )
 from longturn.engine.models.fingerprint import fingerprint
+from longturn.engine.models.tokenizer import load_tokenizer
 
 __all__ = [
     "ListedModel",
@@ -22,6 +23,7 @@ __all__ = [
     "cache_directory",
     "fingerprint",
     "list_models",
+    "load_tokenizer",
     "resolve",
     "source_of",
 ]

@@ -19,9 +19,9 @@ from longturn.engine.runner.native import WHOLE, Native, NativeLinear, Parts
 from longturn.engine.runner.plan import StepPlan
 
 # norm, attention (rotary over the whole head, no soft cap or gate), sum, norm, gated MLP, sum.
-PLAIN_LAYER = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
+PLAIN_LAYER = ("PlainLayer", "LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer")
 # Norms that are x / rms(x) * weight, computed in float32.
-PLAIN_NORM = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")
+PLAIN_NORM = ("PlainNorm", "LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm")
 
 
 class Norm(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from longturn.cache import Run, Runs
@@ -18,7 +19,8 @@ from longturn.engine.runner.contract import ModelShape, Span
 from longturn.engine.runner.kernels import AS_THEY_COME, find_filling
 from longturn.engine.runner.layers import Layer, replace_layers, same_bits, share_embedding
 from longturn.engine.runner.memory import give_back, own_memory
-from longturn.engine.runner.native import WHOLE, Native, Unavailable, find
+from longturn.engine.runner.native import INPUTS, WHOLE, Native, Unavailable, find
+from longturn.engine.runner.plain import PlainCausalLM, plain_config
 from longturn.engine.runner.plan import StepPlan
 from longturn.engine.runner.pool import KVPool
 from longturn.engine.runner.threads import let_threads_go
@@ -61,21 +63,15 @@ class TorchRunner:
         deterministic: bool = False,
         native: bool = True,
     ) -> None:
-        from transformers import AttentionInterface, AutoModelForCausalLM
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(threads or os.cpu_count() or 1)
         self.device = _device(device)
         self._deterministic = deterministic
-        AttentionInterface.register(ATTENTION, attend)
-        try:
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=_dtype(dtype, self.device), attn_implementation=ATTENTION, local_files_only=True
-            )
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise ModelError(f"cannot load the model in {folder}: {error}") from error
-        self._model: Any = model.eval().to(self.device)  # type: ignore[no-untyped-call]
+        wanted = _dtype(dtype, self.device)
+        suited = self.device.type == "cpu" and wanted == torch.bfloat16
+        model: Any = _read_plain(folder) if suited and native else None
+        if model is None:
+            model = _load(folder, wanted).to(self.device)
+        self._model = model
         self._config = model.config.get_text_config()
         self.dtype = next(model.parameters()).dtype
         self._check(model)
@@ -83,10 +79,9 @@ class TorchRunner:
         self.same_bits, self._filling = False, AS_THEY_COME
         self._whole: WholeModel | None = None
         self.native: Native | Unavailable = Unavailable("they are not asked for, or not for this device and type")
-        suited = self.device.type == "cpu" and self.dtype == torch.bfloat16
         _, kv_heads, dim = self._kv_dims()
         if suited and native:
-            self.native = find(dim, {child.in_features for child in model.modules() if isinstance(child, nn.Linear)})
+            self.native = find(dim, _inputs(model))
         kernels = self.native if isinstance(self.native, Native) else None
         if kernels or (suited and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
             replace_layers(model, BITS[weights], kernels)
@@ -180,6 +175,40 @@ class TorchRunner:
                     f"models of type {self._config.model_type} use {refused}, which this engine does not compute: "
                     f"families that are tested are {', '.join(TESTED_FAMILIES)}"
                 )
+
+
+def _read_plain(folder: Path) -> PlainCausalLM | None:
+    """The model in `folder`, if it is plain and kernels of our own compute all of it."""
+    config = plain_config(folder)
+    if config is None:
+        return None
+    model = PlainCausalLM(config)
+    whole = all(n_in % INPUTS == 0 for n_in in _inputs(model))
+    if not whole or isinstance(find(config.head_dim, _inputs(model)), Unavailable):
+        return None
+    try:
+        return model if model.read(folder) else None
+    except (OSError, ValueError, KeyError, SafetensorError):
+        return None  # transformers says what is wrong
+
+
+def _load(folder: Path, dtype: torch.dtype) -> Any:
+    """The model in `folder` as `transformers` computes it, but for its attention. Raises ModelError."""
+    from transformers import AttentionInterface, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    AttentionInterface.register(ATTENTION, attend)
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True
+        ).eval()  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
+        raise ModelError(f"cannot load the model in {folder}: {error}") from error
+
+
+def _inputs(model: nn.Module) -> set[int]:
+    return {child.in_features for child in model.modules() if isinstance(child, nn.Linear)}
 
 
 def _device(name: str) -> torch.device:

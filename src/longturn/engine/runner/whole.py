@@ -13,7 +13,7 @@ from longturn.engine.runner.native import Native, NativeLayers, NativeLinear
 from longturn.engine.runner.plan import StepPlan
 
 # Embedding, layers, norm, head, and nothing between them.
-PLAIN_MODEL = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+PLAIN_MODEL = ("PlainCausalLM", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 # Rotations that a position determines, and not also how long the sequence is.
 STEADY_ROTARY = ("default", "linear", "llama3", "yarn")
 

@@ -5,11 +5,12 @@ compute, `vectors.h` with what, `cores.c` on which cores, and `layer.c` puts it 
 `calls.py` and `layer.py` hand them tensors.
 """
 
-from longturn.engine.runner.native.calls import WHOLE, Layout, Native, NativeLinear, find
+from longturn.engine.runner.native.calls import INPUTS, WHOLE, Layout, Native, NativeLinear, find
 from longturn.engine.runner.native.layer import NativeLayers, Parts
 from longturn.engine.runner.native.library import Unavailable, openmp_of_torch
 
 __all__ = [
+    "INPUTS",
     "WHOLE",
     "Layout",
     "Native",
