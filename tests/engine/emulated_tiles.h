@@ -43,6 +43,7 @@ static inline void emulated_product(int c, int a, int b) {
 
 #undef __AMX_BF16__
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
@@ -51,6 +52,7 @@ static inline void emulated_product(int c, int a, int b) {
 #define _tile_release() memset(&emulated_config, 0, 64)
 #define _tile_zero(tile) memset(emulated[tile], 0, sizeof emulated[tile])
 #define _tile_loadd emulated_load
+#define _tile_stream_loadd emulated_load
 #define _tile_stored emulated_store
 #define _tile_dpbf16ps emulated_product
 #define syscall(...) 0 /* what asks the system for leave to use them */

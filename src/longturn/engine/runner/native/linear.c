@@ -17,7 +17,8 @@ EXPORT int longturn_tiles(void) {
 }
 
 enum {
-    BLOCK = 256,    /* rows that a thread takes at a time */
+    BLOCK = 256,    /* most rows that a thread takes at a time */
+    LEAST_BLOCK = 128,
 #ifdef SIXTEEN_LANES
     MOST_ROWS = 12, /* whose sums fit in the registers of a CPU without tiles */
 #else
@@ -70,9 +71,10 @@ static long input_room(long n_in) { return n_in * sizeof(float); }
 
 /* Rows of x times one panel: sums are added up in the order of inputs, whatever the number of rows. */
 #ifdef TILES
-/* While the tiles are busy with some rows, those before are finished. */
+/* While the tiles are busy with some rows, those before are finished. Rows of x come from the second-level cache without
+ * leaving the first-level one to them, which has room for a panel: 512 rows take 0.9 of the time (measured). */
 static void multiply(const struct linear *linear, const input *x, const bf16 *other, bf16 *out, long rows, long panel) {
-    long n_in = linear->n_in, n_out = linear->n_out, stride = n_in * sizeof(bf16);
+    long n_in = linear->n_in, stride = n_in * sizeof(bf16);
     long at_a_time = round_up(2 * LANES * DEPTH, n_in) / n_in;
     const bf16 *packed = linear->packed + panel * COLUMNS * n_in;
     struct pending all[2];
@@ -86,7 +88,6 @@ static void multiply(const struct linear *linear, const input *x, const bf16 *ot
         if (n < 2 * LANES) n = least(LANES, n);
         const bf16 *above = x + row * n_in, *below = above + LANES * n_in, *b = packed;
         begin(now, linear, other, out, row, n, panel);
-        long fetched = now->column, end = now->column + n * n_out;
         if (n < LANES) tiles_on(n);
         _tile_zero(0);
         _tile_zero(1);
@@ -96,17 +97,13 @@ static void multiply(const struct linear *linear, const input *x, const bf16 *ot
             /* Later rows find the panel in the second-level cache. */
             for (long i = 0; row == 0 && i < DEPTH * COLUMNS; i += 32) __builtin_prefetch(b + SOON + i);
             for (long i = 0; i < share; i++, coming += 64) _mm_prefetch(coming, _MM_HINT_T1);
-            for (long i = 0; i < at_a_time && fetched < end; i++, fetched += n_out) {
-                __builtin_prefetch(now->out + fetched * size_of_one(linear), 1);
-                if (other) __builtin_prefetch(now->other + fetched);
-            }
-            _tile_loadd(4, above + at, stride);
+            _tile_stream_loadd(4, above + at, stride);
             _tile_loadd(6, b, 2 * COLUMNS * sizeof(bf16));
             _tile_dpbf16ps(0, 4, 6);
             _tile_loadd(7, b + COLUMNS, 2 * COLUMNS * sizeof(bf16));
             _tile_dpbf16ps(1, 4, 7);
             if (n > LANES) {
-                _tile_loadd(5, below + at, stride);
+                _tile_stream_loadd(5, below + at, stride);
                 _tile_dpbf16ps(2, 5, 6);
                 _tile_dpbf16ps(3, 5, 7);
             }
@@ -190,10 +187,21 @@ static void some_rows(const struct linear *linear, const input *x, const struct 
         multiply(linear, x + first * linear->n_in, other ? other + at : NULL, out + at * size_of_one(linear), rows, panel);
 }
 
+/* Blocks of rows, of about as many each: at most BLOCK, and as many to each thread as long as that leaves them long
+ * enough for the weight, which every thread reads then. */
+static long blocks_of(long rows, long threads) {
+    long blocks = round_up(rows, BLOCK) / BLOCK, even = round_up(blocks, threads);
+    return rows >= even * LEAST_BLOCK ? even : blocks;
+}
+
+static long start_of(long block, long blocks, long rows) {
+    return block == blocks ? rows : rows * block / blocks / FEW * FEW;
+}
+
 /* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]; room:
  * for the inputs as they are multiplied. */
 void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, char *room) {
-    long panels = round_up(linear->n_out, COLUMNS) / COLUMNS, blocks = round_up(rows, BLOCK) / BLOCK;
+    long panels = round_up(linear->n_out, COLUMNS) / COLUMNS;
     struct rounded all;
     const struct rounded *rounded = NULL;
     const input *inputs = NULL;
@@ -203,16 +211,11 @@ void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, 
     } else
         inputs = inputs_of(x, rows, linear->n_in, room);
     tiles_on(LANES);
-    if (rows <= 2 * FEW) {
-        /* Reading the weight takes the time, or most of it: each thread reads a part in one piece. */
+    long blocks = blocks_of(rows, omp_get_num_threads());
 #pragma omp for schedule(static)
-        for (long panel = 0; panel < panels; panel++) some_rows(linear, inputs, rounded, other, out, 0, rows, panel);
-    } else {
-#pragma omp for schedule(dynamic, 3)
-        for (long task = 0; task < blocks * panels; task++) {
-            long row = task / panels * BLOCK;
-            some_rows(linear, inputs, rounded, other, out, row, least(BLOCK, rows - row), task % panels);
-        }
+    for (long task = 0; task < blocks * panels; task++) {
+        long block = task / panels, row = start_of(block, blocks, rows), end = start_of(block + 1, blocks, rows);
+        some_rows(linear, inputs, rounded, other, out, row, end - row, task % panels);
     }
     tiles_off();
 }
