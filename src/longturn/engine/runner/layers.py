@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longturn.engine.runner.attention import attention
-from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of
+from longturn.engine.runner.linear import PackedLinear, Sizes, by_parts, common, parts_of, together
 from longturn.engine.runner.native import WHOLE, Native, NativeLinear, Parts
 from longturn.engine.runner.plan import StepPlan
 
@@ -99,14 +99,25 @@ class Attention:
 
 
 class MLP:
-    """down(silu(gate(x)) * up(x))."""
+    """down(silu(gate(x)) * up(x)). With kernels of our own, the gate and what goes through it are one linear."""
 
     def __init__(self, plain: Any, bits: int, native: Native | None) -> None:
-        self.gate = PackedLinear([plain.gate_proj], "swish", bits=bits, native=native)
-        self.up = PackedLinear([plain.up_proj], "mul", bits=bits, native=native)
         self.down = PackedLinear([plain.down_proj], "add", bits=bits, native=native)
+        self.gated: NativeLinear | None = None
+        if native is not None:
+            weight, bias = together([plain.gate_proj, plain.up_proj])
+            self.gated = native.linear(weight, bias, "gated", bits)
+        self._apart: tuple[PackedLinear, ...] = ()
+        if self.gated is None:
+            gate = PackedLinear([plain.gate_proj], "swish", bits=bits)
+            self._apart = gate, PackedLinear([plain.up_proj], "mul", bits=bits)
         # Cut once for all three, so that only the narrow result is put together again.
-        self.sizes = common(self.gate.sizes, self.up.sizes, self.down.sizes)
+        self._sizes = common(*(linear.sizes for linear in (*self._apart, self.down)))
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether no row of its linears feels others."""
+        return all(linear.same_bits for linear in (*self._apart, self.down, self.gated) if linear is not None)
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         """The MLP of x [1, T, hidden], added to `residual` of the same shape."""
@@ -114,14 +125,19 @@ class MLP:
 
     def _together(self, n: int) -> Sizes:
         """The sizes to cut n rows by for all three; none where that would fill up more than each needs by itself."""
-        if not self.sizes or n in self.sizes:
-            return self.sizes
-        rows = parts_of(n, self.sizes)[1]
-        alone = [parts_of(n, linear.sizes)[1] for linear in (self.gate, self.up, self.down)]
-        return self.sizes if min(alone) == rows else frozenset()
+        if not self._sizes or n in self._sizes:
+            return self._sizes
+        rows = parts_of(n, self._sizes)[1]
+        alone = [parts_of(n, linear.sizes)[1] for linear in (*self._apart, self.down)]
+        return self._sizes if min(alone) == rows else frozenset()
 
     def _rows(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        summed: Tensor = self.down(self.up(x, self.gate(x)), residual)
+        if self.gated is not None:
+            through = self.gated(x, None)
+        else:
+            gate, up = self._apart
+            through = up(x, gate(x))
+        summed: Tensor = self.down(through, residual)
         return summed
 
 
@@ -143,7 +159,7 @@ class Layer(nn.Module):
     def same_bits(self) -> bool:
         """Whether a token's result is the same to the bit in all batches, if that of the attention is."""
         attention, mlp = self._attention, self._mlp
-        linears = (attention.qkv, attention.out, mlp.gate, mlp.up, mlp.down)
+        linears = (attention.qkv, attention.out, mlp)
         return attention.window is None and all(linear.same_bits for linear in linears)
 
     def forward(
@@ -162,9 +178,9 @@ class Layer(nn.Module):
     def parts(self) -> Parts | None:
         """What it consists of, where all of it is native."""
         attention, mlp = self._attention, self._mlp
-        packed = (attention.qkv, attention.out, mlp.gate, mlp.up, mlp.down)
-        linears = [one.native for one in packed if one.native is not None]
-        if len(linears) < len(packed):
+        every = (attention.qkv.native, attention.out.native, mlp.gated, mlp.down.native)
+        linears = [one for one in every if one is not None]
+        if len(linears) < len(every):
             return None
         norms = (self._before_attention, self._before_mlp, attention.q_norm, attention.k_norm)
         return Parts(

@@ -10,7 +10,7 @@ sizes agree, speed goes first and rows are computed as they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -69,6 +69,12 @@ def common(*several: Sizes) -> Sizes:
     return sizes if any(size > SMALL for size in sizes) else frozenset()
 
 
+def together(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of linears of the same input as one: [out, in] and [out]."""
+    biases = [linear.bias.data for linear in linears if linear.bias is not None]
+    return torch.cat([linear.weight.data for linear in linears]), torch.cat(biases) if biases else None
+
+
 class PackedLinear(nn.Module):
     """Linears of the same input as one [out, in], in a packed layout; the plain weights are not kept.
 
@@ -87,11 +93,9 @@ class PackedLinear(nn.Module):
         native: Native | None = None,
     ) -> None:
         super().__init__()
-        biases = [linear.bias.data for linear in linears if linear.bias is not None]
-        n_out, n_in = sum(linear.out_features for linear in linears), linears[0].in_features
         self.operation = operation
-        weight = torch.cat([linear.weight.data for linear in linears])
-        self.bias = torch.cat(biases) if biases else None
+        weight, self.bias = together(linears)
+        n_out, n_in = weight.shape
         self.native = None if native is None else native.linear(weight, self.bias, operation, bits)
         self._of_few_rows: Int4Linear | None = None
         if self.native is None and bits == 4 and n_in % GROUP == 0 and n_out % OUTPUTS == 0:
@@ -99,7 +103,7 @@ class PackedLinear(nn.Module):
             self._of_few_rows, weight = Int4Linear(few, self.bias, operation), few.meant
         self.sizes: Sizes = frozenset()
         if self.native is None:
-            kind = n_out, n_in, operation, bool(biases), torch.get_num_threads()
+            kind = n_out, n_in, operation, self.bias is not None, torch.get_num_threads()
             # Wide ones are read faster when packed for several rows, but more sizes may agree when packed for one.
             packings = (SMALL, 1) if n_out >= 2 * n_in else (1, SMALL)
             packed_for = max(packings, key=lambda rows: len(_agreeing_sizes(rows, *kind)))

@@ -21,8 +21,8 @@ MOST_DIM = 256
 INPUTS = 32
 # Bits of a weight that is not rounded.
 WHOLE = 16
-# As `enum operation` in linear.c numbers them.
-OPERATIONS = ("none", "swish", "add", "mul", "wide")
+# As `enum operation` in linear.h numbers them.
+OPERATIONS = ("none", "add", "gated", "wide")
 
 
 class Shape(ctypes.Structure):
@@ -53,12 +53,20 @@ class Linear(ctypes.Structure):
 class NativeLinear:
     """A linear whose rows do not feel each other: x [..., in] to operation(x @ weight.T + bias, other) [..., out].
 
+    operation: "none", "add" (of the other), "gated" (silu of the first half of the results times the second half, so
+    that half as many are left) or "wide" (float32).
+
     bits: of the weights, 16 (bfloat16), 8 or 4. Weights of few bits are kept in bfloat16 beside where many rows are
     faster so, and then a row's bits depend on whether it was one of many.
     """
 
     def __init__(self, native: Native, weight: Tensor, bias: Tensor | None, operation: str, bits: int) -> None:
         self._native = native
+        n_out = len(weight)
+        if operation == "gated":
+            n_out //= 2
+            weight = _in_turns(weight, native.columns // 2)
+            bias = None if bias is None else _in_turns(bias[:, None], native.columns // 2).flatten()
         levels: Tensor | None = None
         scales: Tensor | None = None
         if bits < WHOLE:
@@ -69,7 +77,7 @@ class NativeLinear:
         packed = native.pack(weight) if bits == WHOLE or native.tiles else None
         # Kept, so that the memory stays.
         self._parts = packed, levels, scales, None if bias is None else bias.float()
-        n_out, n_in = weight.shape
+        n_in = weight.shape[1]
         addresses = (None if part is None else part.data_ptr() for part in self._parts)
         self.described = Linear(*addresses, bits, n_in, n_out, OPERATIONS.index(operation))
         self.same_bits = packed is None or levels is None
@@ -108,6 +116,12 @@ class NativeLinear:
             self._native.threads,
         )
         return out
+
+
+def _in_turns(rows: Tensor, n: int) -> Tensor:
+    """n rows of the first half and n of the second in turns, with zeros where one ends."""
+    halves = torch.stack([_filled(half, n) for half in rows.chunk(2)])
+    return halves.view(2, -1, n, rows.shape[1]).transpose(0, 1).reshape(-1, rows.shape[1])
 
 
 def _panels(weight: Levels, columns: int) -> Tensor:

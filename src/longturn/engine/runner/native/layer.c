@@ -6,7 +6,7 @@
 /* norm, attention (rotary over the whole head), sum, norm, gated MLP, sum; the sums and the gate are operations of the
  * linears. Norms of queries and keys [dim] where a model has them. */
 struct layer {
-    struct linear qkv, out, gate, up, down;
+    struct linear qkv, out, gated, down;
     const float *before_attention, *before_mlp, *query_norm, *key_norm;
     float eps;
 };
@@ -33,7 +33,7 @@ static long most(long a, long b) { return a > b ? a : b; }
 
 /* Numbers per row that a layer works in; the last of them are a room for linears, whose bytes they are. */
 static long width_of(const struct layer *layer) {
-    return 2 * layer->qkv.n_in + layer->qkv.n_out + 2 * layer->out.n_in + 2 * layer->down.n_in;
+    return 2 * layer->qkv.n_in + layer->qkv.n_out + 2 * layer->out.n_in + layer->down.n_in;
 }
 
 EXPORT int64_t longturn_width(const struct layer *layer) {
@@ -55,7 +55,7 @@ static void compute(const struct layer *layer, const struct step *step, const st
     if (n == 0) return;
     bf16 *normed = step->work, *middle = normed + n * hidden, *qkv = middle + n * hidden;
     bf16 *query = qkv + n * layer->qkv.n_out, *attended = query + n * layer->out.n_in;
-    bf16 *gate = attended + n * layer->out.n_in, *both = gate + n * layer->down.n_in;
+    bf16 *gated = attended + n * layer->out.n_in;
     char *room = (char *)(step->work + n * width_of(layer));
     norm_rows(x, layer->before_attention, normed, n, hidden, layer->eps);
     linear_rows(&layer->qkv, normed, NULL, qkv, n, room);
@@ -74,9 +74,8 @@ static void compute(const struct layer *layer, const struct step *step, const st
     attend_spans(query, keys, values, attended, spans->all, spans->n, step->runs, &step->shape, step->rooms);
     linear_rows(&layer->out, attended, x, middle, n, room);
     norm_rows(middle, layer->before_mlp, normed, n, hidden, layer->eps);
-    linear_rows(&layer->gate, normed, NULL, gate, n, room);
-    linear_rows(&layer->up, normed, gate, both, n, room);
-    linear_rows(&layer->down, both, middle, x, n, room);
+    linear_rows(&layer->gated, normed, NULL, gated, n, room);
+    linear_rows(&layer->down, gated, middle, x, n, room);
 }
 
 /* x [rows, hidden] through all layers, in place, whose pools lie one after the other: keys [slots, kv_heads, dim], and

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longturn.engine.runner.native.calls import Layout, Linear, Native, NativeLinear, Shape
 
-LINEARS = ("qkv", "out", "gate", "up", "down")
+LINEARS = ("qkv", "out", "gated", "down")
 NORMS = ("before_attention", "before_mlp", "query_norm", "key_norm")
 
 

@@ -198,10 +198,10 @@ static long start_of(long block, long blocks, long rows) {
     return block == blocks ? rows : rows * block / blocks / FEW * FEW;
 }
 
-/* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation with `other` [rows, n_out]; room:
+/* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation, to ADD `other` [rows, n_out]; room:
  * for the inputs as they are multiplied. */
 void linear_rows(const struct linear *linear, const bf16 *x, const bf16 *other, bf16 *out, long rows, char *room) {
-    long panels = round_up(linear->n_out, COLUMNS) / COLUMNS;
+    long panels = round_up(linear->n_out, results_of(linear)) / results_of(linear);
     struct rounded all;
     const struct rounded *rounded = NULL;
     const input *inputs = NULL;

@@ -7,17 +7,18 @@ enum {
     COLUMNS = 2 * LANES, /* outputs computed together: a panel */
     FEW = 2 * LANES,     /* rows up to which a step waits for memory */
 };
-enum operation { NONE, SWISH, ADD, MULTIPLY, WIDE };
+/* GATED: sums with the first half of a weight's rows turn into swish(sum) times those with the second half. */
+enum operation { NONE, ADD, GATED, WIDE };
+
+/* Results of a panel: of a gated linear, it holds LANES rows of the first half and then those of the second. */
+static inline long results_of(const struct linear *linear) { return linear->operation == GATED ? LANES : COLUMNS; }
 
 /* Numbers of 16 bits that one result takes: WIDE leaves it as a float. */
 static inline long size_of_one(const struct linear *linear) { return linear->operation == WIDE ? 2 : 1; }
 
-static inline floats applied(enum operation operation, floats y, floats other) {
-    if (operation == ADD) return y + other;
-    if (operation == MULTIPLY) return y * other;
-    if (operation == NONE || operation == WIDE) return y;
-    floats power = lesser_of(y * splat(-1.4426950408889634f), splat(126.0f));
-    return y / (splat(1.0f) + power_of_two(power));
+static inline floats swish(floats x) {
+    floats power = lesser_of(x * splat(-1.4426950408889634f), splat(126.0f));
+    return x / (splat(1.0f) + power_of_two(power));
 }
 
 /* Sums of rows of one panel, [2][..][LANES], that are still to be finished and written. */
@@ -33,7 +34,7 @@ static inline void begin(struct pending *pending, const struct linear *linear, c
                          long n, long panel) {
     pending->other = other ? other + row * linear->n_out : NULL;
     pending->out = out + row * linear->n_out * size_of_one(linear);
-    pending->column = panel * COLUMNS;
+    pending->column = panel * results_of(linear);
     pending->next = 0;
     pending->rows = n;
 }
@@ -60,24 +61,29 @@ static inline __attribute__((always_inline)) void finish(const struct linear *li
     if (pending->next == pending->rows) return;
     enum operation operation = (enum operation)linear->operation;
     long column = pending->column, left = linear->n_out - column, stop = least(pending->rows, pending->next + n);
-    floats bias_low = splat(0), bias_high = bias_low, beside_low = bias_low, beside_high = bias_low;
+    floats bias_low = splat(0), bias_high = bias_low;
     if (linear->bias) {
-        bias_low = some_floats(linear->bias + column, left);
-        bias_high = left > LANES ? some_floats(linear->bias + column + LANES, left - LANES) : bias_high;
+        const float *bias = linear->bias + (operation == GATED ? 2 * column : column);
+        long there = operation == GATED ? COLUMNS : left;
+        bias_low = some_floats(bias, there);
+        bias_high = there > LANES ? some_floats(bias + LANES, there - LANES) : bias_high;
     }
     for (; pending->next < stop; pending->next++) {
         long i = pending->next, at = i * linear->n_out + column;
-        if (pending->other) {
-            words both = some_words(pending->other + at, left);
-            beside_low = widened(lower(both)), beside_high = widened(upper(both));
+        floats y = load(pending->sums[0] + i * LANES) + bias_low, z = load(pending->sums[1] + i * LANES) + bias_high;
+        if (operation == GATED) {
+            put_some_halves(pending->out + at, narrowed(swish(y) * z), left);
+            continue;
         }
-        floats y = applied(operation, load(pending->sums[0] + i * LANES) + bias_low, beside_low);
-        floats z = applied(operation, load(pending->sums[1] + i * LANES) + bias_high, beside_high);
         if (operation == WIDE) {
             float *to = (float *)pending->out + at;
             put_some_floats(to, y, left);
             if (left > LANES) put_some_floats(to + LANES, z, left - LANES);
             continue;
+        }
+        if (operation == ADD) {
+            words beside = some_words(pending->other + at, left);
+            y = y + widened(lower(beside)), z = z + widened(upper(beside));
         }
         put_some_words(pending->out + at, both_narrowed(y, z), left);
     }
