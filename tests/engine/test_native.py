@@ -26,6 +26,8 @@ SHAPES = [(9, 3, 64), (4, 2, 16), (8, 2, 128), (2, 2, 80), (3, 1, 8), (4, 1, 256
 
 WITHOUT_TILES = ("-mno-amx-bf16", "-mno-amx-tile", "-mno-amx-int8")
 WITH_TILES = ("-include", str(Path(__file__).with_name("emulated_tiles.h")))
+# AVX-512 where the CPU has none.
+WITH_LANES = ("-mno-avx512f", "-include", str(Path(__file__).with_name("emulated_lanes.h")))
 # Outputs of a panel with eight lanes.
 EIGHT_LANES_COLUMNS = 16
 EIGHT_LANES = (*WITHOUT_TILES, "-mno-avx512f")
@@ -43,16 +45,19 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def options(request: pytest.FixtureRequest, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the kernels are compiled with."""
-    if request.param and native(64).columns == EIGHT_LANES_COLUMNS:
-        pytest.skip("this CPU has no more than eight lanes: the kernels as compiled here are all there are")
-    if request.param:
-        monkeypatch.setattr(library, "OPTIONS", (*library.OPTIONS, *request.param))
+    more = request.param
+    if more and native(64).columns == EIGHT_LANES_COLUMNS:
+        if more == EIGHT_LANES:
+            pytest.skip("this CPU has eight lanes: these are the kernels as compiled here")
+        more = (*WITH_LANES, *more)
+    if more:
+        monkeypatch.setattr(library, "OPTIONS", (*library.OPTIONS, *more))
         monkeypatch.setenv("LONGTURN_CACHE", str(compiled))
         library.compiled.cache_clear()
         # Compiled otherwise they must be there, or these tests would be skipped for what they are to find.
         assert isinstance(found := find(64), Native), found
     yield
-    if request.param:
+    if more:
         library.compiled.cache_clear()
 
 
