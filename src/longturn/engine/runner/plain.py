@@ -23,9 +23,9 @@ _ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
 }
 # What a config must say, since what it leaves out differs by family.
-_SAID = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps"),
-    *("num_key_value_heads", "max_position_embeddings", "tie_word_embeddings"),
+_NUMBERS = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta", "head_dim"),
 )
 _ONE_FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -47,22 +47,25 @@ def plain_config(folder: Path) -> PlainConfig | None:
         given: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
         kind = given["model_type"]
         rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
-        theta = rope.get("rope_theta") or given.get("rope_theta")
-        dim = given.get("head_dim") or (given["hidden_size"] // given["num_attention_heads"] if kind != "qwen3" else 0)
+        if rope.get("rope_theta") is not None:
+            given["rope_theta"] = rope["rope_theta"]
+        if given.get("head_dim") is None and kind != "qwen3":
+            given["head_dim"] = given["hidden_size"] // given["num_attention_heads"]
         plain = (
             given["architectures"] == [_ARCHITECTURES[kind]]
-            and all(given.get(name) is not None for name in _SAID)
+            and all(isinstance(given[name], int | float) and given[name] > 0 for name in _NUMBERS)
+            and given["num_attention_heads"] % given["num_key_value_heads"] == 0
+            and isinstance(given["tie_word_embeddings"], bool)
             and given["hidden_act"] == "silu"
             and not given.get("quantization_config")
             and set(rope) <= {"rope_type", "type", "rope_theta"}
             and rope.get("rope_type", rope.get("type", "default")) == "default"
+            and given.get("partial_rotary_factor") in (None, 1)
             and not _windowed(kind, given)
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None
-    if not plain or not theta or not dim or given["num_attention_heads"] % given["num_key_value_heads"]:
-        return None
-    return PlainConfig(**{**given, "rope_theta": theta, "head_dim": dim})
+    return PlainConfig(**given) if plain else None
 
 
 def _windowed(kind: str, given: Mapping[str, Any]) -> bool:
