@@ -179,6 +179,11 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
         TorchRunner(folder, device="cpu", dtype="bfloat16")
 
 
+@pytest.mark.parametrize("changes", [{"vocab_size": 300.0}, {"vocab_size": 1 << 60}, {"head_dim": 7.5}])
+def test_settings_that_make_no_model_are_left_to_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert torch_runner._read_plain(build(tmp_path / "odd", **changes)) is None
+
+
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -149,10 +149,11 @@ def _arguments(tool: ToolSchema, param: str) -> Mapping[str, Any]:
 
 def _json(schema: Schema, param: str, strict: bool) -> str:
     try:
+        _short(json.dumps(schema, ensure_ascii=False), MAX_SCHEMA, param)
         made = on_the_calendar(schema)
         if not isinstance(made, bool):
             made["x-guidance"] = {"whitespace_pattern": WHITE_SPACE, "lenient": not strict}
-        return _short(json.dumps(made, ensure_ascii=False), MAX_SCHEMA, param)
+        return json.dumps(made, ensure_ascii=False)
     except RecursionError:
         raise RequestError(f"{param} is nested too deeply: simplify the schema.", param=param) from None
 

@@ -33,9 +33,9 @@ def _config(folder: Path) -> PreTrainedConfig | None:
         named = json.loads((folder / "tokenizer_config.json").read_bytes())
         given = json.loads((folder / "config.json").read_bytes())
         kind = given["model_type"]
-    except (OSError, ValueError, KeyError):
-        return None
-    if not named.get("tokenizer_class") or "auto_map" in named or "auto_map" in given:
+        if not named.get("tokenizer_class") or "auto_map" in named or "auto_map" in given:
+            return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     asked = {name: given[name] for name in ("model_name", "tokenizer_class") if name in given}
     config = PreTrainedConfig(**asked)

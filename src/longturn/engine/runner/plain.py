@@ -77,6 +77,9 @@ def _windowed(kind: str, given: Mapping[str, Any]) -> bool:
 
 
 class _Linear(nn.Linear):
+    def __init__(self, n_in: int, n_out: int, bias: bool) -> None:
+        super().__init__(n_in, n_out, bias, dtype=torch.bfloat16)
+
     def reset_parameters(self) -> None:
         """Leave the weight as it is: it takes no memory until it is written."""
 
@@ -86,7 +89,7 @@ class PlainNorm(nn.Module):
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width))
+        self.weight = nn.Parameter(torch.empty(width, dtype=torch.bfloat16))
         self.variance_epsilon = eps
 
 
@@ -146,7 +149,7 @@ class _Rotary:
 class _Decoder(nn.Module):
     def __init__(self, config: PlainConfig) -> None:
         super().__init__()
-        unread = torch.empty(config.vocab_size, config.hidden_size)
+        unread = torch.empty(config.vocab_size, config.hidden_size, dtype=torch.bfloat16)
         self.embed_tokens: Any = nn.Embedding.from_pretrained(unread)  # type: ignore[no-untyped-call]
         self.layers = nn.ModuleList(PlainLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.norm = PlainNorm(config.hidden_size, config.rms_norm_eps)
@@ -166,7 +169,7 @@ class PlainCausalLM(nn.Module):
     def read(self, folder: Path) -> bool:
         """Take the weights of `folder`, in bfloat16; False if they are not those that the settings name.
 
-        Raises OSError, ValueError, KeyError or safetensors' error for files that cannot be read.
+        Raises whatever is raised for files that cannot be read.
         """
         wanted = dict(self.named_parameters())
         found: dict[str, Tensor] = {}

@@ -182,13 +182,13 @@ def _read_plain(folder: Path) -> PlainCausalLM | None:
     config = plain_config(folder)
     if config is None:
         return None
-    model = PlainCausalLM(config)
-    whole = all(n_in % INPUTS == 0 for n_in in _inputs(model))
-    if not whole or isinstance(find(config.head_dim, _inputs(model)), Unavailable):
-        return None
     try:
+        model = PlainCausalLM(config)
+        whole = all(n_in % INPUTS == 0 for n_in in _inputs(model))
+        if not whole or isinstance(find(config.head_dim, _inputs(model)), Unavailable):
+            return None
         return model if model.read(folder) else None
-    except (OSError, ValueError, KeyError, SafetensorError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SafetensorError):
         return None  # transformers says what is wrong
 
 

@@ -17,8 +17,8 @@ EXPORT int longturn_tiles(void) {
 }
 
 enum {
-    BLOCK = 256,    /* most rows that a thread takes at a time */
-    LEAST_BLOCK = 128,
+    BLOCK = 256,       /* most rows that a thread takes at a time */
+    LEAST_BLOCK = 128, /* and least, if threads are to have rows of their own */
 #ifdef SIXTEEN_LANES
     MOST_ROWS = 12, /* whose sums fit in the registers of a CPU without tiles */
 #else
