@@ -62,7 +62,9 @@ def test_answers_keep_to_the_calendar(grammars: Grammars, more: dict[str, Any]) 
 
 def test_times_have_sixty_seconds(grammars: Grammars) -> None:
     assert fits(grammars, {"type": "string", "format": "time"}, "23:59:59Z")
+    assert fits(grammars, {"type": "string", "format": "time"}, "23:59:59.123456-01:00")
     assert not fits(grammars, {"type": "string", "format": "time"}, "23:59:60Z")
+    assert not fits(grammars, {"type": "string", "format": "time"}, "23:59:59.1234567Z")
 
 
 def test_only_schemas_are_changed() -> None:

@@ -1,7 +1,8 @@
 """Days and times in JSON schemas, held to the calendar.
 
 llguidance enforces `format` by months of one length: it lets an answer say 2023-02-29, the year 0 and the second 60,
-which datetime, pydantic and jsonschema all refuse. A `pattern` beside the format leaves those out.
+which datetime, pydantic and jsonschema all refuse, and a second have digits without end. A `pattern` beside the format
+leaves those out.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
 # Which days the other months have is the format's to say, and where the fields end.
 _DAY = f"({_YEAR}-(0[13-9]|1[0-2]|02-[01]|02-2[0-8])|{_LEAP}-02-29)"
-_TIME = "[0-9]{2}:[0-9]{2}:[0-5]"
-PATTERNS = {"date": f"^{_DAY}", "time": f"^{_TIME}", "date-time": f"^{_DAY}[0-9-]*[Tt ]{_TIME}"}
+# Microseconds at most: models that once began with digits go on with them.
+_TIME = r"[0-9]{2}:[0-9]{2}:[0-5][0-9](\.[0-9]{1,6})?[Zz+-]"
+PATTERNS = {"date": f"^{_DAY}", "time": f"^{_TIME}", "date-time": f"^{_DAY}[0-9-]*[Tt]{_TIME}"}
 
 # Keywords whose names below are the author's, and those whose value is no schema.
 _NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
