@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from bench.peers.places import Places
 from bench.peers.pools import MIB, TOKEN_BYTES, Pools
 
@@ -45,7 +47,7 @@ def longturn(places: Places, pools: Pools, port: int, scratch: Path) -> Launch:
 
 
 def llamacpp(places: Places, pools: Pools, port: int, scratch: Path) -> Launch:
-    """Its KV is f16, as many bytes as bf16."""
+    """Its KV is f16, as many bytes as bf16. On AMX it does not survive packing weights of eight bits."""
     options = {
         "-m": str(places.gguf),
         "--alias": MODEL,
@@ -57,7 +59,8 @@ def llamacpp(places: Places, pools: Pools, port: int, scratch: Path) -> Launch:
         "--cache-ram": str(pools.host_bytes // MIB),
     }
     share = () if pools.split else ("--kv-unified",)
-    return Launch((str(places.llama_server), *_flat(options), "--metrics", *share), {})
+    packing = ("--no-repack",) if places.bits == 8 and torch.cpu._is_amx_tile_supported() else ()
+    return Launch((str(places.llama_server), *_flat(options), "--metrics", *share, *packing), {})
 
 
 def vllm(places: Places, pools: Pools, port: int, scratch: Path) -> Launch:
