@@ -17,7 +17,7 @@ EXPORT int longturn_tiles(void) {
 }
 
 enum {
-    BLOCK = 256,       /* most rows that a thread takes at a time */
+    BLOCK = 256,       /* rows that a thread takes at a time, about */
     LEAST_BLOCK = 128, /* and least, if threads are to have rows of their own */
 #ifdef SIXTEEN_LANES
     MOST_ROWS = 12, /* whose sums fit in the registers of a CPU without tiles */
@@ -187,15 +187,16 @@ static void some_rows(const struct linear *linear, const input *x, const struct 
         multiply(linear, x + first * linear->n_in, other ? other + at : NULL, out + at * size_of_one(linear), rows, panel);
 }
 
-/* Blocks of rows, of about as many each: at most BLOCK, and as many to each thread as long as that leaves them long
- * enough for the weight, which every thread reads then. */
+/* Blocks of rows: of about BLOCK at most, and as many to each thread as long as that leaves them long enough for the
+ * weight, which every thread reads then. */
 static long blocks_of(long rows, long threads) {
     long blocks = round_up(rows, BLOCK) / BLOCK, even = round_up(blocks, threads);
     return rows >= even * LEAST_BLOCK ? even : blocks;
 }
 
+/* The multiple of FEW that is nearest to an even share: of 511 rows each of two threads gets 256 or 255. */
 static long start_of(long block, long blocks, long rows) {
-    return block == blocks ? rows : rows * block / blocks / FEW * FEW;
+    return block == blocks ? rows : (rows * block / blocks + FEW / 2) / FEW * FEW;
 }
 
 /* out [rows, n_out] = x [rows, n_in] times the weight, plus bias, then the operation, to ADD `other` [rows, n_out]; room:
